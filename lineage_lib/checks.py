@@ -1,0 +1,400 @@
+"""Runs an exercise against a learner's function and explains a failure.
+
+``check("3.2", ssd_quadratic)`` prints one line when every case passes and raises otherwise:
+``NotImplementedError`` for an untouched stub, :class:`CheckFailed` for everything else. Its
+message says which case failed, where, by how much, and which known mistake gives that output.
+"""
+
+import contextlib
+import copy
+import inspect
+import io
+import json
+import linecache
+import os
+import tracemalloc
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lineage_lib.exercises import Case, Exercise, Mistake, find
+from lineage_lib.hints import hint
+
+__all__ = ["CheckFailed", "Malformed", "Verdict", "check", "hint", "judge"]
+
+
+class _Explained(Exception):
+    """Shown in a notebook as its message alone: the frames of the checker teach nothing."""
+
+    def _render_traceback_(self):
+        return str(self).splitlines()
+
+
+class CheckFailed(_Explained, AssertionError):
+    """A check did not pass; the message explains the first failing case."""
+
+
+class NotAttempted(_Explained, NotImplementedError):
+    """The answer cell still raises what the stub raised."""
+
+    def _render_traceback_(self):
+        return f"NotImplementedError: {self}".splitlines()
+
+
+class Malformed(Exception):
+    """A returned value cannot be compared at all; the message says what was expected instead."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a check found. ``cause`` is one of the words of the grading report."""
+
+    exercise: Exercise
+    cause: str
+    message: str
+    cases: int = 0
+    mistake: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        return self.cause == "ok"
+
+
+def check(exercise_id: str, function: Callable, *, case: int | None = None) -> None:
+    """Run every case of an exercise, or only number ``case``, on the learner's function.
+
+    The cases are drawn from the seed in ``LINEAGE_SEED`` (0 when it is not set).
+    """
+    exercise = find(exercise_id)
+    verdict = judge(exercise, function, seed=int(os.environ.get("LINEAGE_SEED", "0")), only=case)
+    _report(verdict)
+    if verdict.cause == "not attempted":
+        raise NotAttempted(verdict.message)
+    if not verdict.passed:
+        raise CheckFailed(verdict.message)
+    print(verdict.message)
+
+
+def judge(exercise: Exercise, function: Callable, *, seed: int = 0, only: int | None = None) -> Verdict:
+    """The verdict on one function, without printing or raising."""
+    if not callable(function):
+        return Verdict(
+            exercise,
+            "wrong",
+            f"{exercise.id} {exercise.name}: check needs the function itself, got {_kind(function)}\n"
+            f'  again    check("{exercise.id}", {exercise.name})',
+        )
+    cases = exercise.seeded_cases(seed)
+    if only is not None and not (isinstance(only, int) and 0 <= only < len(cases)):
+        raise ValueError(f"case: expected a number from 0 to {len(cases) - 1}, got {only!r}")
+    numbered = [(i, c) for i, c in enumerate(cases) if only in (None, i)]
+
+    failure, suspects = None, [m for m in exercise.mistakes if m.sign == "output"]
+    for number, case in numbered:
+        expected = _call(exercise, exercise.oracle, case)
+        got = _call(exercise, function, case)
+        if got.cause == "not attempted":
+            return Verdict(exercise, "not attempted", _stub_message(exercise, got))
+        suspects = [m for m in suspects if _same(exercise, _call(exercise, m.function, case), got)]
+        problem = _compare(exercise, case, expected, got) if failure is None else None
+        if problem is not None:
+            failure = (number, case, problem, got)
+        if failure is not None and not suspects:
+            break
+
+    if failure is None:
+        ran = f"{len(cases)} cases" if only is None else f"case {only}"
+        return Verdict(exercise, "ok", f"ok {exercise.id} {exercise.name}: {ran}", len(numbered))
+    number, case, problem, got = failure
+    if problem.cause == "memory":
+        suspects = [m for m in exercise.mistakes if m.sign == "memory"]
+    mistake = suspects[0] if suspects else None
+    message = _explain(exercise, number, case, problem, got, mistake)
+    return Verdict(exercise, problem.cause, message, len(numbered), mistake.name if mistake else None)
+
+
+# --- one call -----------------------------------------------------------------------------------
+
+
+@dataclass
+class _Outcome:
+    """What one call did: the compared parts, or why there are none."""
+
+    cause: str = "ok"
+    parts: list[np.ndarray] = field(default_factory=list)
+    error: BaseException | None = None
+    trouble: str = ""
+    mutated: str = ""
+    peak_bytes: int = 0
+    printed: str = ""
+
+
+def _call(exercise: Exercise, function: Callable, case: Case) -> _Outcome:
+    args = copy.deepcopy(case.args)
+    outcome, out = _Outcome(), io.StringIO()
+    try:
+        # A right answer may take log(0) on the way; what a learner prints is shown on failure only.
+        with np.errstate(all="ignore"), warnings.catch_warnings(), contextlib.redirect_stdout(out):
+            warnings.simplefilter("ignore")
+            if case.max_bytes is not None:
+                tracemalloc.start()
+            output = function(*args)
+            if case.max_bytes is not None:
+                outcome.peak_bytes = tracemalloc.get_traced_memory()[1]
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit too: a learner's exit() must not end the kernel
+        outcome.error = error
+        outcome.cause = "memory" if isinstance(error, MemoryError) else "error"
+        if isinstance(error, NotImplementedError) and str(error).startswith(f"Exercise {exercise.id}"):
+            outcome.cause = "not attempted"
+        return outcome
+    finally:
+        if case.max_bytes is not None:
+            tracemalloc.stop()
+        outcome.printed = out.getvalue()
+    names = _argument_names(exercise)
+    changed = [n for n, a, b in zip(names, args, case.args) if not _unchanged(a, b)]
+    outcome.mutated = ", ".join(changed)
+    try:
+        outcome.parts = _parts(exercise, output, case)
+    except Malformed as error:
+        outcome.cause, outcome.trouble = "wrong", str(error)
+    return outcome
+
+
+def _argument_names(exercise: Exercise) -> list[str]:
+    return list(inspect.signature(exercise.oracle).parameters)
+
+
+def _unchanged(now, before) -> bool:
+    if hasattr(before, "shape"):
+        now, before = _array(now), _array(before)
+        return now.shape == before.shape and np.array_equal(now, before, equal_nan=now.dtype.kind in "fc")
+    if isinstance(before, list | tuple):
+        return len(now) == len(before) and all(map(_unchanged, now, before))
+    return type(now) is type(before) and now == before
+
+
+def _parts(exercise: Exercise, output, case: Case) -> list[np.ndarray]:
+    """The returned value as one array a label of ``exercise.returns``."""
+    if output is None:
+        raise Malformed("your function returned None: is a return statement missing?")
+    if exercise.view is not None:
+        try:
+            output = exercise.view(output, *copy.deepcopy(case.args))
+        except Malformed:
+            raise
+        except Exception as error:
+            raise Malformed(f"what it returned cannot be used ({type(error).__name__}: {error})") from error
+    labels = [_label(r) for r in exercise.returns]
+    if len(labels) == 1:
+        return [_array(output, labels[0])]
+    if not isinstance(output, list | tuple) or len(output) != len(labels):
+        got = f"{len(output)} values" if isinstance(output, list | tuple) else _kind(output)
+        raise Malformed(f"expected {len(labels)} values ({', '.join(labels)}), got {got}")
+    return [_array(o, label) for o, label in zip(output, labels)]
+
+
+def _array(value, label: str = "value") -> np.ndarray:
+    if hasattr(value, "detach"):  # a torch tensor
+        value = value.detach().cpu().numpy()
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise Malformed(f"{label} is not an array: its rows have different lengths") from error
+    if array.dtype.kind not in "biufc":
+        raise Malformed(f"{label} is not numeric, got {_kind(value)}")
+    return array
+
+
+def _label(returned: str) -> str:
+    return returned.split("[")[0]
+
+
+def _axes(returned: str) -> list[str]:
+    inside = returned.partition("[")[2].rstrip("]")
+    return [a.strip() for a in inside.split(",") if a.strip()]
+
+
+def _kind(value) -> str:
+    shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
+    return f"a {type(value).__name__}{shape}" if value is not None else "None"
+
+
+# --- comparing ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Problem:
+    cause: str
+    headline: str
+    lines: tuple[tuple[str, str], ...] = ()
+
+
+def _allowed(exercise: Exercise, expected: np.ndarray) -> float:
+    finite = np.abs(expected[np.isfinite(expected)])
+    return exercise.rtol * max(1.0, float(finite.max(initial=0.0)))
+
+
+def _wrong_entries(got: np.ndarray, expected: np.ndarray, allowed: float) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        got, expected = got.astype(np.complex128), expected.astype(np.complex128)
+        near = np.abs(got - expected) <= allowed
+    same = (got == expected) | (np.isnan(got) & np.isnan(expected))
+    return ~(near | same)
+
+
+def _same(exercise: Exercise, a: _Outcome, b: _Outcome) -> bool:
+    """Two calls did the same thing: equal values, or the same kind of failure."""
+    if a.error is not None or b.error is not None:
+        return type(a.error) is type(b.error)
+    if len(a.parts) != len(b.parts) or bool(a.trouble) != bool(b.trouble):
+        return False
+    return all(
+        x.shape == y.shape and not _wrong_entries(x, y, _allowed(exercise, y)).any() for x, y in zip(a.parts, b.parts)
+    )
+
+
+def _compare(exercise: Exercise, case: Case, expected: _Outcome, got: _Outcome) -> _Problem | None:
+    """The first thing that is wrong with one call, or None."""
+    if expected.error is not None or expected.trouble:
+        raise RuntimeError(f"exercise {exercise.id}: its oracle fails on its own case ({expected})") from expected.error
+    if got.error is not None:
+        return _Problem(got.cause, f"your function raised {type(got.error).__name__}", _error_lines(got.error))
+    if got.trouble:
+        return _Problem("wrong", got.trouble)
+    for returned, want, have in zip(exercise.returns, expected.parts, got.parts):
+        problem = _compare_part(exercise, returned, want, have)
+        if problem is not None:
+            return problem
+    if got.mutated:
+        return _Problem(
+            "wrong", f"your function changed its input {got.mutated} in place; work on a copy: {got.mutated}.copy()"
+        )
+    if case.max_bytes is not None and got.peak_bytes > case.max_bytes:
+        return _Problem(
+            "memory",
+            "the values are right, but it takes too much memory",
+            (("memory", f"peak {_bytes(got.peak_bytes)}, allowed {_bytes(case.max_bytes)}"),),
+        )
+    return None
+
+
+def _compare_part(exercise: Exercise, returned: str, want: np.ndarray, have: np.ndarray) -> _Problem | None:
+    label, axes = _label(returned), _axes(returned)
+    if have.shape != want.shape:
+        got, need = _shape(have.shape, ()), _shape(want.shape, axes)
+        return _Problem("wrong", f"{label} has the wrong shape", (("shape", f"got {got}, expected {need}"),))
+    allowed = _allowed(exercise, want)
+    wrong = _wrong_entries(have, want, allowed)
+    if not wrong.any():
+        return None
+    first = tuple(int(i) for i in np.argwhere(wrong)[0])
+    lines = [("where", _where(label, axes, first, wrong))] if want.ndim else []
+    values = ("values", "got {}, expected {}".format(*_two_numbers(have[first], want[first])))
+    bad = ~np.isfinite(have) & np.isfinite(want)
+    if bad[first]:
+        name = "NaN" if np.isnan(have[first]) else "an infinity"
+        return _Problem("wrong", f"{label} contains {name} where a number is expected", (*lines, values))
+    difference = float(np.abs(have.astype(complex) - want.astype(complex))[wrong].max())
+    size = ("size", f"largest |difference| {difference:.3g}, allowed {allowed:.1g}")
+    coarse = have.dtype.kind == "f" and have.dtype.itemsize < 8 and difference <= 1e6 * allowed
+    if want.dtype.kind == "f" and (have.dtype.kind != "f" or coarse):
+        why = "it keeps about 7 digits" if coarse else "it cannot hold these values"
+        dtype = ("dtype", f"got {have.dtype}, expected {want.dtype}: {why}")
+        return _Problem("wrong", f"{label} has the wrong dtype", (dtype, *lines, size, values))
+    return _Problem("wrong", f"{label} has wrong values", (*lines, size, values))
+
+
+def _shape(shape: tuple[int, ...], axes: list[str]) -> str:
+    if not shape:
+        return "a single number"
+    named = f" = ({', '.join(axes)})" if len(axes) == len(shape) else ""
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''}){named}"
+
+
+def _where(label: str, axes: list[str], first: tuple[int, ...], wrong: np.ndarray) -> str:
+    spelled = f" ({', '.join(f'{a}={i}' for a, i in zip(axes, first))})" if len(axes) == len(first) else ""
+    return f"first at {label}[{', '.join(map(str, first))}]{spelled}; {int(wrong.sum())} of {wrong.size} entries"
+
+
+def _two_numbers(got, expected) -> tuple[str, str]:
+    short = f"{got:.6g}", f"{expected:.6g}"
+    return short if short[0] != short[1] else (f"{got:.17g}", f"{expected:.17g}")
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1e6:.1f} MB"
+
+
+# --- explaining ---------------------------------------------------------------------------------
+
+
+def _explain(
+    exercise: Exercise, number: int, case: Case, problem: _Problem, got: _Outcome, mistake: Mistake | None
+) -> str:
+    rows = [("case", _describe(exercise, case)), *problem.lines]
+    if mistake is not None:
+        rows.append(("likely", mistake.sentence))
+    printed = got.printed.strip().splitlines()
+    if printed:
+        shown = printed[:5] + ([f"… {len(printed) - 5} more lines"] if len(printed) > 5 else [])
+        rows.append(("printed", "\n           ".join(shown)))
+    rows.append(("again", f'check("{exercise.id}", {exercise.name}, case={number})'))
+    return "\n".join(
+        [f"{exercise.id} {exercise.name}: {problem.headline}", *(f"  {key:<8} {text}" for key, text in rows)]
+    )
+
+
+def _describe(exercise: Exercise, case: Case) -> str:
+    shown = []
+    for name, value in zip(_argument_names(exercise), case.args):
+        if hasattr(value, "shape"):
+            dtype = str(value.dtype).removeprefix("torch.")
+            shape = tuple(value.shape)
+            shown.append(f"{name} {shape}" + ("" if dtype == "float64" else f" {dtype}"))
+        else:
+            shown.append(f"{name}={value!r}")
+    return ", ".join(shown) + (f"; {case.note}" if case.note else "")
+
+
+def _error_lines(error: BaseException) -> tuple[tuple[str, str], ...]:
+    """What was raised, and the learner's own line that raised it: the last frame outside libraries."""
+    rows = [("error", f"{type(error).__name__}: {error}".rstrip(": "))]
+    frames, trace = [], error.__traceback__
+    while trace is not None:
+        frames.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno, trace.tb_frame.f_code.co_name))
+        trace = trace.tb_next
+    own = [f for f in frames if "site-packages" not in f[0] and f[0] != __file__]
+    if own:
+        file, line, name = own[-1]
+        code = linecache.getline(file, line).strip()
+        rows.append(("where", f"line {line}, in {name}" + (f": {code}" if code else "")))
+    if isinstance(error, NameError):
+        rows.append(("note", "grading takes answer cells alone: keep every helper inside the answer cell"))
+    return tuple(rows)
+
+
+def _stub_message(exercise: Exercise, got: _Outcome) -> str:
+    return (
+        f"Exercise {exercise.id}: {exercise.title}\n"
+        f"  The stub's raise line was reached. Write your lines above it, and return the result.\n"
+        f'  Stuck? hint("{exercise.id}") shows one hint at a time.'
+    )
+
+
+def _report(verdict: Verdict) -> None:
+    """Append the verdict to the file that a grading run names; nothing in a learner's notebook."""
+    path = os.environ.get("LINEAGE_REPORT")
+    if path:
+        line = {
+            "id": verdict.exercise.id,
+            "cause": verdict.cause,
+            "mistake": verdict.mistake,
+            "message": verdict.message,
+        }
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")

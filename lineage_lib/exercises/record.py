@@ -1,0 +1,84 @@
+"""What an exercise is: its cases, its oracle, its known mistakes, its hints and its points."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+DIFFICULTIES = ("warm-up", "core", "hard")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of the learner's function.
+
+    args       positional arguments, in the order of the signature
+    note       what is special about these inputs ("a[2] = 0: a reset"), shown when the case fails
+    max_bytes  peak of new memory that the call may use; None: not measured
+    """
+
+    args: tuple
+    note: str = ""
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A plausible wrong answer, recognised by what it returns.
+
+    name       stable kebab-case id, reported to teachers ("decay-after-write")
+    sentence   what the learner reads: what the answer did, and what follows from the equation
+    function   the wrong answer, with the exercise's signature
+    sign       "output": recognised by its values; "memory": right values, too much memory
+    """
+
+    name: str
+    sentence: str
+    function: Callable
+    sign: str = "output"
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """The record of one exercise.
+
+    id         "3.2": chapter, number within the chapter; stable for ever
+    name       the learner's function
+    title      the ask in a few words; the stub's NotImplementedError carries it
+    returns    one label a returned value, with the names of its axes: ("Y[t, p]", "S[n, p]")
+    cases      rng -> cases, smallest first; their number does not depend on the rng
+    oracle     a right answer, with the signature whose argument names the messages use
+    mistakes   4 to 8 plausible wrong answers
+    hints      four rungs, from what is violated to the one missing line
+    view       (output, *args) -> what is compared, where many outputs are right; None: the output itself
+    rtol       allowed |difference| relative to the largest expected entry (at least 1)
+    """
+
+    id: str
+    name: str
+    title: str
+    points: int
+    minutes: int
+    difficulty: str
+    returns: tuple[str, ...]
+    cases: Callable[[np.random.Generator], Sequence[Case]]
+    oracle: Callable
+    mistakes: tuple[Mistake, ...]
+    hints: tuple[str, str, str, str]
+    view: Callable[..., Any] | None = None
+    rtol: float = 1e-9
+
+    @property
+    def chapter(self) -> str:
+        """Two-digit chapter number: "03"."""
+        return f"{int(self.id.split('.')[0]):02d}"
+
+    @property
+    def stub_line(self) -> str:
+        """The line that stands in an untouched answer cell."""
+        return f'raise NotImplementedError("Exercise {self.id}: {self.title}")'
+
+    def seeded_cases(self, seed: int) -> list[Case]:
+        """The cases of one run. The notebook's seed is 0; a grading run draws a fresh one."""
+        return list(self.cases(np.random.default_rng([seed, *map(ord, self.id)])))
