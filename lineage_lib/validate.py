@@ -27,11 +27,12 @@ def real_array(name: str, value, axes: str, sizes: dict[str, int] | None = None)
     wanted = f"({', '.join(letters)}{',' if len(letters) == 1 else ''})"
     if array.ndim != len(letters):
         raise ValueError(f"{name}: expected shape {wanted}, got {array.shape}")
+    earlier = set(sizes)
     for letter, size in zip(letters, array.shape):
         if sizes.setdefault(letter, size) != size:
+            source = " as in the earlier arguments" if letter in earlier else ""
             raise ValueError(
-                f"{name}: expected shape {wanted} with {letter} = {sizes[letter]} as in the earlier arguments, "
-                f"got {array.shape}"
+                f"{name}: expected shape {wanted} with {letter} = {sizes[letter]}{source}, got {array.shape}"
             )
     return array.astype(np.float64)
 

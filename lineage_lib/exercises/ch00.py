@@ -11,7 +11,7 @@ def decay(s, a):
 
 def _cases(rng):
     return [
-        Case((np.array([1.0, 2.0, 4.0]), 0.5), "small enough to do by hand"),
+        Case((np.array([4.0, 8.0, 16.0]), 0.75), "small enough to do by hand"),
         Case((rng.standard_normal(3), 1.0), "a = 1: nothing is forgotten"),
         Case((rng.standard_normal(5), 0.0), "a = 0: a reset"),
         Case((rng.standard_normal((4, 3)), 0.9), "a matrix is a state too"),

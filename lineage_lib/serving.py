@@ -1,0 +1,112 @@
+"""``lineage start``: the learner's copies, the built book and JupyterLab, on this machine only."""
+
+import functools
+import http.server
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+from lineage_lib.paths import BOOK_HTML, CHAPTERS, WORK
+
+LAB_SETTINGS = Path(__file__).parent / "lab_settings"
+
+
+def copy_chapters(chapters: Path = CHAPTERS, work: Path = WORK) -> tuple[list[Path], list[Path]]:
+    """Put a copy of each chapter into ``work``; a file that is there stays as it is.
+
+    Returns the copies made and the files kept.
+    """
+    work.mkdir(exist_ok=True)
+    made, kept = [], []
+    for chapter in sorted(chapters.glob("*.ipynb")):
+        target = work / chapter.name
+        try:
+            with target.open("xb") as file:  # "x": never an existing file, not even in a race
+                file.write(chapter.read_bytes())
+            made.append(target)
+        except FileExistsError:
+            kept.append(target)
+    return made, kept
+
+
+def serve(book: Path = BOOK_HTML, work: Path = WORK, *, browser: bool = False) -> None:
+    """Serve the book and JupyterLab until interrupted; print both addresses once they answer."""
+    handler = functools.partial(_QuietHandler, directory=str(book))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", free_port(8000)), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    book_address = f"http://127.0.0.1:{server.server_port}/"
+    lab, lab_address = start_lab(work)
+    try:
+        _wait_for(lab_address, lab)
+        print(f"\nbook        {book_address}\nJupyterLab  {lab_address}\n\nCtrl-C ends both.", flush=True)
+        if browser:
+            import webbrowser
+
+            webbrowser.open(book_address)
+        lab.wait()
+    except KeyboardInterrupt:
+        print()
+    finally:
+        lab.terminate()
+        lab.wait()
+        server.shutdown()
+
+
+def start_lab(work: Path) -> tuple[subprocess.Popen, str]:
+    """JupyterLab on the learner's folder, with a fresh token; returns the process and its address."""
+    port, token = free_port(8888), secrets.token_hex(16)
+    command = [
+        sys.executable, "-m", "jupyterlab", "--no-browser", "--ServerApp.ip=127.0.0.1",
+        f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}",
+        f"--ServerApp.root_dir={work}", f"--LabApp.app_settings_dir={LAB_SETTINGS}",
+        "--ServerApp.log_level=WARN",
+    ]  # fmt: skip
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        command.append("--allow-root")  # containers often have no other user; the address is loopback
+    log = open(work / ".jupyterlab.log", "wb")  # noqa: SIM115 - the process keeps it
+    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=work)
+    return process, f"http://127.0.0.1:{port}/lab?token={token}"
+
+
+def free_port(first: int) -> int:
+    """The first port from ``first`` on that nothing on this machine listens to."""
+    for port in range(first, first + 200):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+    raise RuntimeError(f"no free port between {first} and {first + 199}")
+
+
+def _wait_for(address: str, process: subprocess.Popen, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            break
+        try:
+            urllib.request.urlopen(address, timeout=5).close()
+            return
+        except OSError:
+            time.sleep(0.3)
+    raise RuntimeError(f"JupyterLab did not start; its log is {WORK.name}/.jupyterlab.log")
+
+
+class _QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
+def require_tools() -> None:
+    """A ``RuntimeError`` that says what to install when JupyterLab is not there."""
+    if shutil.which("jupyter-lab", path=Path(sys.executable).parent) is None:
+        raise RuntimeError("JupyterLab is not installed here; run: pip install -r requirements.txt")
