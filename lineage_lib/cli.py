@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
 def _start(arguments) -> int:
     from lineage_lib import serving
 
-    made, kept = serving.copy_chapters()
+    made, kept = serving.copy_chapters(work=WORK)
     for path in made:
         print(f"copied  {path.relative_to(WORK.parent)}")
     for path in kept:
@@ -85,7 +85,7 @@ def _start(arguments) -> int:
         return 0
     serving.require_tools()
     _book(arguments)
-    serving.serve(browser=arguments.browser)
+    serving.serve(work=WORK, browser=arguments.browser)
     return 0
 
 

@@ -44,7 +44,7 @@ def serve(book: Path = BOOK_HTML, work: Path = WORK, *, browser: bool = False) -
     book_address = f"http://127.0.0.1:{server.server_port}/"
     lab, lab_address = start_lab(work)
     try:
-        _wait_for(lab_address, lab)
+        wait_for(lab_address, lab)
         print(f"\nbook        {book_address}\nJupyterLab  {lab_address}\n\nCtrl-C ends both.", flush=True)
         if browser:
             import webbrowser
@@ -88,7 +88,8 @@ def free_port(first: int) -> int:
     raise RuntimeError(f"no free port between {first} and {first + 199}")
 
 
-def _wait_for(address: str, process: subprocess.Popen, seconds: float = 60) -> None:
+def wait_for(address: str, process: subprocess.Popen, seconds: float = 60) -> None:
+    """Return once the address answers; a ``RuntimeError`` when the process ends or takes too long."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if process.poll() is not None:

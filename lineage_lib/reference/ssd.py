@@ -48,7 +48,8 @@ def diagonal_recurrent(X, A, B, C, S0=None) -> tuple[np.ndarray, np.ndarray]:
     X = real_array("X", X, "T P", sizes)
     B = real_array("B", B, "T N", sizes)
     C = real_array("C", C, "T N", sizes)
-    A = finite("A", real_array("A", A, "T N P" if np.ndim(A) == 3 else "T N", sizes))
+    rank = A.ndim if hasattr(A, "ndim") else np.asarray(A, dtype=object).ndim
+    A = finite("A", real_array("A", A, "T N P" if rank == 3 else "T N", sizes))
     return _run(X, A.reshape(*A.shape[:2], -1), B, C, _initial_state(S0, sizes))
 
 

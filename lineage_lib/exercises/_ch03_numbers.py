@@ -1,0 +1,486 @@
+"""Chapter 03, second half: logarithms, states carried in and out, counts, the transpose (3.5 to 3.10)."""
+
+import numpy as np
+
+from lineage_lib import matrices, reference
+from lineage_lib.exercises._ch03_forms import adas_room, draw_head
+from lineage_lib.exercises.record import Case, Exercise, Mistake
+
+
+def _log_decays(rng, T, *, resets=()):
+    log_a = np.log(rng.uniform(0.5, 1.0, T))
+    log_a[list(resets)] = -np.inf
+    return log_a
+
+
+# --- 3.5 segment sums that survive a reset ------------------------------------------------------
+
+
+def _log_cases(rng):
+    return [
+        Case((_log_decays(rng, 1),), "T = 1: the sum of nothing is 0"),
+        Case((_log_decays(rng, 3),), ""),
+        Case((_log_decays(rng, 4, resets=(2,)),), "log_a[2] = -inf: a reset"),
+        Case((_log_decays(rng, 5, resets=(0,)),), "log_a[0] = -inf: a reset at the first token"),
+        Case((np.zeros(4),), "every decay is 1"),
+        Case((np.full(9, -200.0),), "decays so strong that their products underflow; their logarithms do not"),
+        Case((_log_decays(rng, 12, resets=(3, 4, 9)),), "three resets, two of them side by side"),
+    ]
+
+
+def _differences(log_a):
+    c = np.cumsum(log_a)
+    return c[:, None] - c
+
+
+def _above(T):
+    return ~np.tri(T, dtype=bool)
+
+
+def _masked(sums):
+    return np.where(_above(len(sums)), -np.inf, sums)
+
+
+SEGMENT_LOG_SUMS = Exercise(
+    id="3.5",
+    name="segment_log_sums",
+    title="sum each segment by itself, then mask",
+    points=3,
+    minutes=12,
+    difficulty="core",
+    returns=("logL[t, s]",),
+    cases=_log_cases,
+    oracle=matrices.segment_log_sums,
+    mistakes=(
+        Mistake(
+            "cumsum-difference",
+            "cumulative sums were subtracted; after a reset that is -inf - (-inf) = NaN: sum each segment by itself",
+            lambda log_a: _masked(_differences(log_a)),
+        ),
+        Mistake(
+            "nan-to-zero",
+            "the NaN of -inf - (-inf) were replaced by 0, which says that nothing decays after a reset; "
+            "those segments have ordinary sums",
+            lambda log_a: _masked(np.where(np.isnan(_differences(log_a)), 0.0, _differences(log_a))),
+        ),
+        Mistake(
+            "clamped-reset",
+            "-inf was replaced by a large finite number, so a reset is none any more and sums behind it lose digits",
+            lambda log_a: _masked(_differences(np.maximum(log_a, -1e9))),
+        ),
+        Mistake(
+            "includes-own",
+            "the segments include log_a[s]; entry (t, s) sums s+1 … t, so the diagonal is 0",
+            lambda log_a: _masked(matrices.segment_log_sums(log_a) + log_a),
+        ),
+        Mistake(
+            "zero-above",
+            "the entries above the diagonal are 0, and exp(0) = 1 lets the future in; they are -inf",
+            lambda log_a: np.where(_above(len(log_a)), 0.0, matrices.segment_log_sums(log_a)),
+        ),
+        Mistake(
+            "exponentiated",
+            "this is L itself; the ask is its logarithm, which does not underflow",
+            lambda log_a: np.exp(matrices.segment_log_sums(log_a)),
+        ),
+        Mistake(
+            "transposed",
+            "this is the transpose: rows are the token t that reads, columns the token s that wrote",
+            lambda log_a: matrices.segment_log_sums(log_a).T,
+        ),
+    ),
+    hints=(
+        "No entry may be NaN. The diagonal is 0, even at a reset; everything above the diagonal is -inf.",
+        "Down column s, each row adds one more logarithm: first nothing, then log_a[s+1], then log_a[s+2], …",
+        "So column s is a cumulative sum down the rows of: zeros down to row s, then log_a from row s+1 on. "
+        "Zeros are harmless where -inf minus -inf is not.",
+        "Build the (T, T) array whose row t is log_a[t] strictly below the diagonal and 0 elsewhere, "
+        "sum it cumulatively along axis 0, and put -inf above the diagonal at the end.",
+    ),
+)
+
+
+# --- 3.6 packed documents -----------------------------------------------------------------------
+
+
+def _packed_cases(rng):
+    return [
+        Case((_log_decays(rng, 1), [1]), "one document of one token"),
+        Case((_log_decays(rng, 5), [3, 2]), "two documents"),
+        Case((_log_decays(rng, 3), [1, 1, 1]), "three documents of one token each"),
+        Case((_log_decays(rng, 7), [7]), "one document"),
+        Case((_log_decays(rng, 8, resets=(2,)), [4, 1, 3]), "the model itself resets at token 2"),
+        Case((_log_decays(rng, 16), [2, 6, 1, 5, 2]), "five documents"),
+    ]
+
+
+def packed_oracle(log_a, lengths):
+    return _set_at(log_a, _starts(lengths), -np.inf)
+
+
+def _starts(lengths):
+    return np.cumsum([0, *lengths[:-1]])
+
+
+def _set_at(log_a, positions, value):
+    out = np.array(log_a, dtype=float)
+    out[positions] = value
+    return out
+
+
+PACKED = Exercise(
+    id="3.6",
+    name="packed_log_decays",
+    title="reset the state at the first token of every document",
+    points=1,
+    minutes=6,
+    difficulty="warm-up",
+    returns=("log_a[t]",),
+    cases=_packed_cases,
+    oracle=packed_oracle,
+    mistakes=(
+        Mistake(
+            "first-not-reset",
+            "the first document starts without a reset; whatever state is carried in would leak into it",
+            lambda log_a, lengths: _set_at(log_a, _starts(lengths)[1:], -np.inf),
+        ),
+        Mistake(
+            "last-token-reset",
+            "the reset stands at the last token of each document and erases what that token should still see; "
+            "a_t acts before token t is written, so the reset belongs to the first token",
+            lambda log_a, lengths: _set_at(log_a, np.cumsum(lengths) - 1, -np.inf),
+        ),
+        Mistake(
+            "one-late",
+            "the reset stands at the second token of each document, so its first token is forgotten too",
+            lambda log_a, lengths: _set_at(log_a, [s + 1 for s in _starts(lengths) if s + 1 < len(log_a)], -np.inf),
+        ),
+        Mistake(
+            "log-of-one",
+            "the logarithm was set to 0, a decay of 1, which keeps everything; a decay of 0 has the logarithm -inf",
+            lambda log_a, lengths: _set_at(log_a, _starts(lengths), 0.0),
+        ),
+        Mistake(
+            "finite-penalty",
+            "a large finite number stands where -inf belongs; sums that cross it lose the digits of everything else",
+            lambda log_a, lengths: _set_at(log_a, _starts(lengths), -1e9),
+        ),
+    ),
+    hints=(
+        "As many entries change as there are documents, and entry 0 is always one of them.",
+        "Document number i starts where the lengths before it add up to.",
+        "np.cumsum of the lengths says where documents end; with a 0 in front and the last left off, where they start.",
+        "Copy log_a, and write minus infinity at the start of every document.",
+    ),
+)
+
+
+# --- 3.7 the quadratic form with an initial state -----------------------------------------------
+
+
+def _state_cases(rng):
+    def head(T, N, P, **kwargs):
+        return (*draw_head(rng, T, N, P, **kwargs), rng.standard_normal((N, P)))
+
+    return [
+        Case(head(1, 2, 3), "T = 1: the first decay acts on S0"),
+        Case((*adas_room(), np.array([[99.0], [5.0]])), "Ada's room, with Ada -> 99 and Bo -> 5 carried in"),
+        Case(head(3, 2, 4), ""),
+        Case(head(4, 3, 2, a=1.0), "every decay is 1"),
+        Case(head(5, 2, 3, resets=(2,)), "a[2] = 0: from there on S0 is gone"),
+        Case(head(14, 4, 3, resets=(0,)), "a[0] = 0: S0 is erased before the first write"),
+        Case(head(19, 5, 2), ""),
+    ]
+
+
+def from_state_oracle(X, a, B, C, S0):
+    return reference.ssd_recurrent(X, a, B, C, S0)[0]
+
+
+def _with_state_weights(weights, X, a, B, C, S0):
+    return matrices.ssd_quadratic(X, a, B, C) + weights[:, None] * (C @ S0)
+
+
+FROM_STATE = Exercise(
+    id="3.7",
+    name="ssd_from_state",
+    title="add what the initial state says to each output",
+    points=2,
+    minutes=8,
+    difficulty="core",
+    returns=("Y[t, p]",),
+    cases=_state_cases,
+    oracle=from_state_oracle,
+    mistakes=(
+        Mistake(
+            "first-decay-left-out",
+            "S0 was decayed by a_t … a_2 only; S0 stands before the first token, so the first decay acts on it too",
+            lambda X, a, B, C, S0: _with_state_weights(matrices.segment_products(a)[:, 0], X, a, B, C, S0),
+        ),
+        Mistake(
+            "state-ignored",
+            "S0 was not used; every output gets the extra term a_{t:0} S0ᵀ C_t",
+            lambda X, a, B, C, S0: matrices.ssd_quadratic(X, a, B, C),
+        ),
+        Mistake(
+            "state-not-decayed",
+            "S0 is read in full at every token; by token t it has been multiplied by all decays up to a_t",
+            lambda X, a, B, C, S0: _with_state_weights(np.ones_like(a), X, a, B, C, S0),
+        ),
+        Mistake(
+            "one-step-decay",
+            "S0 was multiplied by a_t alone; by token t it has been multiplied by a_1 … a_t",
+            lambda X, a, B, C, S0: _with_state_weights(a, X, a, B, C, S0),
+        ),
+        Mistake(
+            "first-output-only",
+            "S0 reached the first output only; it keeps fading through all of them",
+            lambda X, a, B, C, S0: _with_state_weights(np.append(a[0], 0 * a[1:]), X, a, B, C, S0),
+        ),
+        Mistake(
+            "state-not-fading-with-the-rest",
+            "only the first decay was applied to S0; the later ones multiply it as well",
+            lambda X, a, B, C, S0: _with_state_weights(np.full_like(a, a[0]), X, a, B, C, S0),
+        ),
+    ),
+    hints=(
+        "With S0 = 0 this is exercise 3.2. With X = 0 only S0 speaks: the first output is then a_1 S0ᵀ C_1.",
+        "The layer is linear, so the answer is a sum: what X says to an empty state, plus what S0 says to no input.",
+        "What S0 says at token t is S0ᵀ C_t times the product of all decays up to and including a_t.",
+        "np.cumprod(a) holds those products; C @ S0 holds all reads. Multiply row t of the second by entry t "
+        "of the first, and add the quadratic form.",
+    ),
+)
+
+
+# --- 3.8 the final state ------------------------------------------------------------------------
+
+
+def _final_cases(rng):
+    return [Case((c.args[0], c.args[1], c.args[2], c.args[4]), c.note) for c in _state_cases(rng)]
+
+
+def final_state_oracle(X, a, B, S0):
+    return reference.ssd_recurrent(X, a, B, np.zeros_like(B), S0)[1]
+
+
+def _weighted_state(start, writes, X, B, S0):
+    return start * S0 + (writes[:, None] * B).T @ X
+
+
+FINAL_STATE = Exercise(
+    id="3.8",
+    name="ssd_final_state",
+    title="build the last state with one matrix product",
+    points=2,
+    minutes=8,
+    difficulty="core",
+    returns=("S[n, p]",),
+    cases=_final_cases,
+    oracle=final_state_oracle,
+    mistakes=(
+        Mistake(
+            "writes-not-decayed",
+            "every write was added in full; write s has been multiplied by the decays s+1 … T by the end",
+            lambda X, a, B, S0: _weighted_state(a.prod(), np.ones_like(a), X, B, S0),
+        ),
+        Mistake(
+            "start-not-decayed",
+            "S0 was added in full; by the end it has been multiplied by every decay",
+            lambda X, a, B, S0: _weighted_state(1.0, matrices.segment_products(a)[-1], X, B, S0),
+        ),
+        Mistake(
+            "start-ignored",
+            "S0 was not used; it arrives at the end multiplied by every decay",
+            lambda X, a, B, S0: _weighted_state(0.0, matrices.segment_products(a)[-1], X, B, S0),
+        ),
+        Mistake(
+            "first-decay-left-out",
+            "S0 was decayed by a_2 … a_T only; the first decay acts on it too",
+            lambda X, a, B, S0: _weighted_state(a[1:].prod(), matrices.segment_products(a)[-1], X, B, S0),
+        ),
+        Mistake(
+            "decay-from-the-start",
+            "write s was weighted by its distance from the start; what counts is how far it is from the end",
+            lambda X, a, B, S0: _weighted_state(a.prod(), matrices.segment_products(a)[:, 0], X, B, S0),
+        ),
+        Mistake(
+            "decay-includes-own",
+            "write s was multiplied by a_s as well; a_s acted before it was written",
+            lambda X, a, B, S0: _weighted_state(a.prod(), matrices.segment_products(a)[-1] * a, X, B, S0),
+        ),
+        Mistake(
+            "cumulative-ratio",
+            "a product of all decays was divided by a cumulative product; after a reset that is 0/0, hence NaN",
+            lambda X, a, B, S0: _weighted_state(a.prod(), a.prod() / np.cumprod(a), X, B, S0),
+        ),
+        Mistake(
+            "transposed",
+            "this is the transpose, (P, N); the state is (N, P), rows are keys",
+            lambda X, a, B, S0: final_state_oracle(X, a, B, S0).T,
+        ),
+    ),
+    hints=(
+        "The last token arrives in full: with T = 1 the answer is a_1 S0 + B_1 x_1ᵀ.",
+        "The lemma of the page, at t = T: one term for S0 and a sum over s of weighted outer products.",
+        "The weights of the writes are the last row of the mask L. "
+        "A sum over s of outer products is one matrix product.",
+        "Scale row s of B by entry s of the last row of the segment products, transpose, multiply with X, "
+        "and add S0 times the product of all decays.",
+    ),
+)
+
+
+# --- 3.9 where the counts cross -----------------------------------------------------------------
+
+
+def crossover_oracle(N, P):
+    return 5 * N * P // (2 * N + 2 * P + 3) + 1
+
+
+CROSSOVER = Exercise(
+    id="3.9",
+    name="crossover_length",
+    title="find the length from which the recurrence needs fewer FLOPs",
+    points=1,
+    minutes=6,
+    difficulty="warm-up",
+    returns=("T",),
+    cases=lambda rng: [
+        Case((1, 1), "the smallest head"),
+        Case((2, 3), ""),
+        Case((6, 15), "at T = 10 both forms need the same number"),
+        Case((16, 1), "one channel, as in Mamba-1"),
+        Case((16, 64), ""),
+        Case((64, 64), "the head of the page"),
+        Case((128, 64), "Mamba-2's default head"),
+        Case((int(rng.integers(200, 300)), int(rng.integers(65, 129))), "drawn at random"),
+    ],
+    oracle=crossover_oracle,
+    mistakes=(
+        Mistake(
+            "equal-is-enough",
+            "at this length the two counts are equal; the ask is the first length at which the recurrence needs fewer",
+            lambda N, P: -(-5 * N * P // (2 * N + 2 * P + 3)),
+        ),
+        Mistake(
+            "rounded-down",
+            "this is one too short: at this length the quadratic form does not yet need more",
+            lambda N, P: 5 * N * P // (2 * N + 2 * P + 3),
+        ),
+        Mistake(
+            "mask-not-counted",
+            "only the two matrix products were counted; making the mask and multiplying by it take 3 T² more",
+            lambda N, P: 5 * N * P // (2 * N + 2 * P) + 1,
+        ),
+        Mistake(
+            "decay-not-counted",
+            "the recurrence was counted as 4 N P a step; decaying the state takes N P more",
+            lambda N, P: 4 * N * P // (2 * N + 2 * P + 3) + 1,
+        ),
+        Mistake(
+            "products-counted-once",
+            "a dot product of n terms was counted as n; it is n multiplications and n additions, 2 n",
+            lambda N, P: 4 * N * P // (N + P + 3) + 1,
+        ),
+        Mistake(
+            "not-rounded",
+            "this is where the two curves cross, not a length; a length is a whole number of tokens",
+            lambda N, P: 5 * N * P / (2 * N + 2 * P + 3),
+        ),
+    ),
+    hints=(
+        "At the length before the answer the recurrence must not yet win, and at the answer it must.",
+        "Add up the table: one total is a number times T, the other a number times T².",
+        "Divide both totals by T. The recurrence wins when what is left of the quadratic one is larger.",
+        "The lengths at which it wins are those above 5 N P / (2 N + 2 P + 3); the answer is the first whole number "
+        "strictly above that.",
+    ),
+)
+
+
+# --- 3.10 the transpose -------------------------------------------------------------------------
+
+
+def _transpose_cases(rng):
+    X, a, B, C = adas_room()
+    return [
+        Case(draw_head(rng, 1, 2, 3), "T = 1"),
+        Case((X, a, B, C), "Ada's room, read backwards"),
+        Case(draw_head(rng, 3, 2, 4), ""),
+        Case(draw_head(rng, 6, 3, 2, resets=(2,)), "a[2] = 0: nothing crosses from token 2 to token 1"),
+        Case(draw_head(rng, 5, 2, 3, a=1.0), "every decay is 1"),
+        Case(draw_head(rng, 21, 4, 3, resets=(0, 9, 10)), "resets at 0, 9 and 10"),
+        Case(draw_head(rng, 1500, 3, 2), "1,500 tokens: a T by T matrix takes 18 MB", max_bytes=2_000_000),
+    ]
+
+
+def transpose_oracle(dY, a, B, C):
+    return _backward(dY, np.append(a[1:], 1.0), C, B)
+
+
+def _backward(dY, decays, keys, queries):
+    """From the last token to the first: decay by ``decays[s]``, write ``keys[s]``, read ``queries[s]``."""
+    return reference.ssd_recurrent(dY[::-1], decays[::-1], keys[::-1], queries[::-1])[0][::-1]
+
+
+TRANSPOSE = Exercise(
+    id="3.10",
+    name="ssd_transpose",
+    title="run the layer backwards in time",
+    points=4,
+    minutes=20,
+    difficulty="hard",
+    returns=("dX[s, p]",),
+    cases=_transpose_cases,
+    oracle=transpose_oracle,
+    mistakes=(
+        Mistake(
+            "own-decay",
+            "at token s the state was decayed by a_s; between token s+1 and token s stands a_{s+1}",
+            lambda dY, a, B, C: _backward(dY, a, C, B),
+        ),
+        Mistake(
+            "forward",
+            "this is M dY, from the first token to the last; Mᵀ dY runs from the last token to the first",
+            lambda dY, a, B, C: reference.ssd_recurrent(dY, a, B, C)[0],
+        ),
+        Mistake(
+            "forward-swapped",
+            "B and C have changed places, but time still runs forwards",
+            lambda dY, a, B, C: reference.ssd_recurrent(dY, a, C, B)[0],
+        ),
+        Mistake(
+            "not-swapped",
+            "time runs backwards, but B still writes and C still reads; in the transpose they change places",
+            lambda dY, a, B, C: _backward(dY, np.append(a[1:], 1.0), B, C),
+        ),
+        Mistake(
+            "no-decay",
+            "the decays were not used; between token s+1 and token s the state is multiplied by a_{s+1}",
+            lambda dY, a, B, C: _backward(dY, np.ones_like(a), C, B),
+        ),
+        Mistake(
+            "read-before-write",
+            "token s was read before dY[s] was written; the sum over t starts at t = s",
+            lambda dY, a, B, C: transpose_oracle(dY, a, B, C) - np.sum(B * C, axis=1, keepdims=True) * dY,
+        ),
+        Mistake(
+            "quadratic",
+            "this builds the T by T matrix and transposes it; carry one (N, P) state from the last token to the first",
+            lambda dY, a, B, C: (matrices.segment_products(a) * (C @ B.T)).T @ dY,
+            sign="memory",
+        ),
+    ),
+    hints=(
+        "The last row of the result is (B_T · C_T) dY_T: after the last token there is nothing. "
+        "The first row hears from all.",
+        "Write the sums for dX_s and dX_{s+1} under each other. What do they share, and by which decay do they differ?",
+        "The shared part is a state G_s, (N, P), that gathers C_t dY_tᵀ from the end. Which decay stands between t and "
+        "s+1 that also stands between t and s, and which one is new?",
+        "Going from the last token to the first: multiply the state by the decay of the token after this one "
+        "(nothing to multiply at the last token), add the outer product of C_s and dY_s, read it with B_s.",
+    ),
+)
+
+EXERCISES = (SEGMENT_LOG_SUMS, PACKED, FROM_STATE, FINAL_STATE, CROSSOVER, TRANSPOSE)

@@ -1,0 +1,108 @@
+"""The plots of chapter 03, SSD duality. Each takes the arrays it shows."""
+
+import numpy as np
+from matplotlib.colors import LinearSegmentedColormap
+
+from lineage_lib.figures import DECAY, ERASE, GRID, INK, KEY, PAPER, STATE, VALUE, figure
+
+
+def mask_times_scores(L, scores, readers, writers):
+    """Three tables of numbers: the mask, the scores, and their product entry by entry.
+
+    L, scores (T, T); readers, writers: T labels of the rows and of the columns.
+    """
+    panels = ((L, "mask L", DECAY), (scores, "scores C Bᵀ", KEY), (L * scores, "M = L ∘ C Bᵀ", VALUE))
+    fig, axes = figure(8.2, 2.9, columns=3)
+    for ax, (matrix, title, colour) in zip(axes, panels):
+        ax.imshow(matrix, cmap=_ramp(colour), vmin=0, vmax=1.6)
+        for t, s in np.ndindex(matrix.shape):
+            ax.text(s, t, f"{matrix[t, s]:g}", ha="center", va="center", color=INK)
+        ax.set_title(title)
+        ax.set_xticks(range(len(writers)), writers)
+        ax.set_yticks(range(len(readers)), readers)
+        ax.tick_params(length=0)
+    axes[0].set_ylabel("token t reads")
+    axes[1].set_xlabel("token s wrote")
+    return fig
+
+
+def masks_as_positions(masks):
+    """Masks of different decays, and under each what the last token sees of each earlier one.
+
+    masks: {title: L (T, T)}, all of one size.
+    """
+    fig, axes = figure(8.2, 4.4, columns=len(masks), rows=2, height_ratios=(2, 1), sharex=True)
+    for (upper, lower), (title, L) in zip(axes.T, masks.items()):
+        upper.imshow(L, cmap=_ramp(DECAY), vmin=0, vmax=1, aspect="auto")
+        upper.set_title(title)
+        upper.set_xticks([])
+        lower.step(range(len(L)), L[-1], where="mid", color=DECAY)
+        lower.fill_between(range(len(L)), L[-1], step="mid", color=DECAY, alpha=0.2)
+        lower.set_ylim(0, 1.05)
+        lower.set_xlabel("token s")
+    axes[0, 0].set_ylabel("token t")
+    axes[1, 0].set_ylabel("last row of L")
+    return fig
+
+
+def ways_to_a_mask(masks):
+    """Masks made in different ways from the same decays; entries that are not finite are hatched.
+
+    masks: {title: L (T, T)}, all of one size.
+    """
+    fig, axes = figure(8.6, 2.7, columns=len(masks), sharey=True)
+    for ax, (title, L) in zip(axes, masks.items()):
+        T = len(L)
+        bad = ~np.isfinite(L)
+        ax.imshow(np.where(bad, 0.0, L), cmap=_ramp(DECAY), vmin=0, vmax=1, extent=(0, T, T, 0))
+        ax.contourf(
+            np.arange(T) + 0.5, np.arange(T) + 0.5, bad, levels=[0.5, 1.5], colors=[ERASE], alpha=0.35, hatches=["////"]
+        )
+        if bad.any():
+            ax.text(
+                0.96, 0.94, f"{bad.sum():,} NaN", transform=ax.transAxes, ha="right", va="top", color=INK, bbox=_BOX
+            )
+        ax.set_title(title, fontsize=10)
+        ax.set_xlabel("token s")
+    axes[0].set_ylabel("token t")
+    return fig
+
+
+def counted_costs(T, recurrent, quadratic, kept_recurrent, kept_quadratic, crossover):
+    """FLOPs of both forms against the length, and the numbers each keeps besides inputs and outputs."""
+    fig, (flops, memory) = figure(8.2, 3.3, columns=2)
+    for ax, low, high, what in (
+        (flops, recurrent, quadratic, "floating-point operations"),
+        (memory, kept_recurrent, kept_quadratic, "numbers kept besides X, a, B, C, Y"),
+    ):
+        ax.loglog(T, low, color=STATE, marker="o", markersize=4, label="recurrent")
+        ax.loglog(T, high, color=KEY, marker="s", markersize=4, linestyle="--", label="quadratic")
+        ax.set_xlabel("length T")
+        ax.set_ylabel(what)
+        ax.grid(True, color=GRID)
+        ax.legend(loc="upper left")
+    flops.axvline(crossover, color=INK, linestyle=":")
+    flops.text(crossover * 1.15, flops.get_ylim()[0] * 2, f"T = {crossover}", color=INK)
+    return fig
+
+
+def measured_times(T, recurrent, quadratic, counted_crossover):
+    """Median seconds of both forms against the length, with the crossover that counting predicts."""
+    fig, ax = figure(6.4, 3.3)
+    ax.loglog(T, recurrent, color=STATE, marker="o", label="recurrent, step by step")
+    ax.loglog(T, quadratic, color=KEY, marker="s", linestyle="--", label="quadratic, matrix products")
+    ax.axvline(counted_crossover, color=INK, linestyle=":")
+    ax.text(counted_crossover * 1.1, ax.get_ylim()[0] * 1.5, "counts cross here", color=INK)
+    ax.set_xlabel("length T")
+    ax.set_ylabel("seconds, median")
+    ax.grid(True, color=GRID)
+    ax.legend(loc="upper left")
+    return fig
+
+
+_BOX = {"facecolor": PAPER, "edgecolor": "none", "pad": 2}
+
+
+def _ramp(colour):
+    """From the ground to one of the book's colours."""
+    return LinearSegmentedColormap.from_list("ramp", [PAPER, colour])

@@ -1,0 +1,252 @@
+"""Puts the answers of a submitted notebook into the pristine chapter.
+
+From the submission come the sources of its answer cells and nothing else: every other cell, every
+output, every tag is the book's own. An answer that cannot be taken becomes a :class:`Finding`.
+"""
+
+import copy
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import nbformat
+
+from lineage_lib.exercises import Exercise, find
+from lineage_lib.grading.scan import Scan, bound_names, imported_names, parse, scan
+from lineage_lib.grading.submission import Cell, Submission
+from lineage_lib.paths import CHAPTERS, SOLUTIONS
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A verdict on one exercise: a cause of the grading report, and why."""
+
+    cause: str
+    message: str = ""
+    mistake: str | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The source that a learner wrote for one exercise, and remarks that cost nothing."""
+
+    source: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class Merge:
+    """What was taken from one submission: per exercise either an answer or a finding."""
+
+    chapter: "Chapter"
+    answers: dict[str, Answer] = field(default_factory=dict)
+    findings: dict[str, Finding] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A chapter as the book has it: the notebook with stubs, and what its solution printed."""
+
+    name: str
+    folder: Path = CHAPTERS
+    solutions: Path = SOLUTIONS
+
+    @cached_property
+    def notebook(self) -> nbformat.NotebookNode:
+        return nbformat.read(self.folder / f"{self.name}.ipynb", as_version=4)
+
+    @cached_property
+    def exercises(self) -> list[Exercise]:
+        cells = (c.metadata.get("lineage", {}) for c in self.notebook.cells)
+        return [find(m["exercise"]) for m in cells if m.get("role") == "answer"]
+
+    @cached_property
+    def stubs(self) -> dict[str, str]:
+        return {_key(c): c.source for c in self.notebook.cells if _key(c)[1] == "answer"}
+
+    @cached_property
+    def imports(self) -> dict[str, str]:
+        """What the names mean that the chapter's own cells import."""
+        return {name: module for tree in self._own_cells for name, module in imported_names(tree).items()}
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names that the chapter's own cells bind."""
+        return sorted(set().union(*(bound_names(tree) for tree in self._own_cells)))
+
+    @property
+    def _own_cells(self):
+        return [parse(c.source) for c in self.notebook.cells if c.cell_type == "code" and _key(c)[1] is None]
+
+    @cached_property
+    def faults(self) -> list[str]:
+        """Why this chapter cannot be graded against: its solution must hold the line of every check."""
+        try:
+            solved = nbformat.read(self.solutions / f"{self.name}.ipynb", as_version=4)
+        except OSError:
+            return [f"The book's solutions/{self.name}.ipynb is missing; run `lineage build`."]
+        stored = {_key(c)[0]: c.outputs for c in solved.cells if _key(c)[1] == "check"}
+        return [
+            f"The book's solutions/{self.name}.ipynb does not hold the result of check {e.id}; run `lineage build`."
+            for e in self.exercises
+            if not passes(e, stored.get(e.id, []))
+        ]
+
+    def stub(self, exercise: Exercise) -> str:
+        return self.stubs[exercise.id, "answer"]
+
+    def with_answers(self, answers: dict[str, str]) -> nbformat.NotebookNode:
+        """The notebook to run: these answers, the solution's check outputs, and the chapter's names kept.
+
+        An answer cell may use a name of the chapter for something else (``a = 3``). Two extra cells
+        around each exercise set the chapter's names back, so that it costs no other exercise.
+        """
+        merged = copy.deepcopy(self.notebook)
+        solved = nbformat.read(self.solutions / f"{self.name}.ipynb", as_version=4)
+        checks = {_key(c)[0]: c for c in solved.cells if _key(c)[1] == "check"}
+        cells = []
+        for cell in merged.cells:
+            exercise, role = _key(cell)
+            if role == "answer":
+                cell.source = answers.get(exercise, cell.source)
+                cells += [_code(_KEEP.format(names=self.names)), cell]
+            elif role == "check":
+                cell.source = f"from lineage_lib.checks import check\n\n{cell.source}"
+                cell.outputs, cell.execution_count = checks[exercise].outputs, checks[exercise].execution_count
+                cells += [cell, _code(_RESTORE)]
+            else:
+                cells.append(cell)
+        merged.cells = cells
+        return merged
+
+
+_KEEP = "_of_chapter = {{n: globals()[n] for n in {names} if n in globals()}}"
+_RESTORE = "globals().update(_of_chapter)"
+
+
+def passes(exercise: Exercise, outputs: list) -> bool:
+    """The outputs of a check are its one line, ``ok 3.2 ssd_quadratic: 14 cases``, and nothing else."""
+    if len(outputs) != 1 or not isinstance(outputs[0], dict) or outputs[0].get("name") != "stdout":
+        return False
+    text = outputs[0].get("text")
+    text = "".join(text) if isinstance(text, list) else text
+    line = rf"ok {re.escape(exercise.id)} {re.escape(exercise.name)}: \d+ cases?"
+    return isinstance(text, str) and re.fullmatch(line, text.rstrip("\n")) is not None
+
+
+def chapters(folder: Path = CHAPTERS) -> dict[str, Chapter]:
+    """The chapters of the book by their number, "03"."""
+    return {path.name[:2]: Chapter(path.stem, folder) for path in sorted(folder.glob("[0-9][0-9]_*.ipynb"))}
+
+
+def merge(submission: Submission, file_name: str, book: dict[str, Chapter]) -> Merge | None:
+    """The answers of a submission; None when it holds nothing of any chapter of this book."""
+    known = {e.id: chapter for chapter in book.values() for e in chapter.exercises}
+    cells = [c for c in submission.cells if c.exercise]
+    counts = {c: len({a.exercise for a in cells if known.get(a.exercise) is c}) for c in book.values()}
+    # The answer cells decide; between equals the notebook's own metadata, then the file's name.
+    favourites = (submission.chapter, Path(file_name).stem)
+    chapter = max(book.values(), key=lambda c: (counts[c], c.name == favourites[0], c.name == favourites[1]))
+    if not counts[chapter] and submission.chapter != chapter.name:
+        return None
+    merged = Merge(chapter, problems=list(submission.problems))
+    _name_strangers(merged, cells, known, file_name)
+    for exercise in chapter.exercises:
+        _take(merged, exercise, submission)
+    with_id = {c.exercise for c in cells if c.by_id}
+    if any(c.exercise not in with_id for c in cells) and not submission.problems:
+        merged.problems.append("Another editor gave answer cells new ids; they were found by their metadata.")
+    return merged
+
+
+def _name_strangers(merged: Merge, cells: list[Cell], known: dict[str, Chapter], file_name: str) -> None:
+    chapter, stem = merged.chapter, Path(file_name).stem
+    if re.match(r"\d\d_", stem) and stem[:2] != chapter.name[:2]:
+        merged.problems.append(
+            f"The file is named {stem}, but its answer cells are those of {chapter.name}; "
+            f"it was graded as {chapter.name}."
+        )
+    for cell in cells:
+        if cell.exercise not in known:
+            merged.problems.append(f"{cell.place.capitalize()} answers exercise {cell.exercise}, which does not exist.")
+        elif known[cell.exercise] is not chapter:
+            merged.problems.append(
+                f"{cell.place.capitalize()} answers exercise {cell.exercise} of another chapter; it was not graded."
+            )
+
+
+def _take(merged: Merge, exercise: Exercise, submission: Submission) -> None:
+    """Find the one cell that holds the answer, and look at its source."""
+    chosen = _choose(merged, exercise, submission)
+    if isinstance(chosen, Cell):
+        chosen = _judge_source(exercise, chosen, merged.chapter, submission)
+    if isinstance(chosen, Answer):
+        merged.answers[exercise.id] = chosen
+    else:
+        merged.findings[exercise.id] = chosen
+
+
+def _choose(merged: Merge, exercise: Exercise, submission: Submission) -> Cell | Finding:
+    cells = [c for c in submission.cells if c.exercise == exercise.id]
+    identity = f"ex-{exercise.id.replace('.', '-')}-answer"
+    if not cells:
+        return Finding("missing cell", f"The answer cell ({identity}) is not in the notebook.")
+    code = [c for c in cells if c.kind == "code"]
+    if not code:
+        what = f"{cells[0].place} ({identity}) is a {cells[0].kind} cell"
+        return Finding("missing cell", f"{what.capitalize()}; turn it back into a code cell.")
+    if len(code) == 1:
+        return code[0]
+    places = " and ".join(c.place for c in code)
+    stub = merged.chapter.stub(exercise).strip()
+    written = [c for c in code if c.source.strip() not in ("", stub)] or code[:1]
+    if len({c.source.strip() for c in written}) == 1:
+        merged.problems.append(f"Exercise {exercise.id}: {places} hold its answer; {written[0].place} was taken.")
+        return written[0]
+    defining = [c for c in written if exercise.name in scan(c.source, {}).binds]
+    if len(defining) == 1:
+        merged.problems.append(
+            f"Exercise {exercise.id}: its answer cell is split or copied ({places}); "
+            f"only {defining[0].place}, which defines {exercise.name}, was taken."
+        )
+        return defining[0]
+    return Finding(
+        "duplicated cell",
+        f"{places.capitalize()} answer this exercise differently; keep the one that is meant and delete the others.",
+    )
+
+
+def _judge_source(exercise: Exercise, cell: Cell, chapter: Chapter, submission: Submission) -> Answer | Finding:
+    if cell.source.strip() == chapter.stub(exercise).strip():
+        return Finding("not attempted", "The answer cell is as it was.")
+    found: Scan = scan(cell.source, chapter.imports)
+    if found.error:
+        return Finding("error", found.error)
+    if found.empty:
+        return Finding("not attempted", "The answer cell is empty.")
+    if found.refused:
+        return Finding("not allowed", f"{found.refused[0].upper()}{found.refused[1:]}.")
+    if exercise.name in found.binds:
+        return Answer(cell.source, tuple(found.notes))
+    missing = f"The answer cell does not define {exercise.name}"
+    other = _defines_elsewhere(exercise, cell, submission)
+    if other is None:
+        return Finding("error", f"{missing}.")
+    return Finding("split cell", f"{missing}, but {other.place} does: was the answer split? Merge the two cells.")
+
+
+def _defines_elsewhere(exercise: Exercise, cell: Cell, submission: Submission) -> Cell | None:
+    others = (c for c in submission.cells if c.kind == "code" and c is not cell)
+    return next((c for c in others if exercise.name in scan(c.source, {}).binds), None)
+
+
+def _key(cell: nbformat.NotebookNode) -> tuple[str | None, str | None]:
+    """Exercise and role of a cell of the book."""
+    lineage = cell.metadata.get("lineage", {})
+    return lineage.get("exercise"), lineage.get("role")
+
+
+def _code(source: str) -> nbformat.NotebookNode:
+    return nbformat.v4.new_code_cell(source)

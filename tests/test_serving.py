@@ -1,0 +1,58 @@
+"""``lineage start`` as a process: two printed addresses that answer, and a clean end."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from lineage_lib import serving
+
+SERVE = """
+import sys
+from pathlib import Path
+from lineage_lib import serving
+serving.serve(book=Path(sys.argv[1]), work=Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.timeout(120)
+def test_both_addresses_answer(tmp_path):
+    book, work = tmp_path / "book", tmp_path / "work"
+    book.mkdir()
+    work.mkdir()
+    (book / "index.html").write_text("<title>the book</title>")
+    process = subprocess.Popen([sys.executable, "-c", SERVE, str(book), str(work)], stdout=subprocess.PIPE, text=True)
+    try:
+        printed = ""
+        while "Ctrl-C" not in printed:
+            line = process.stdout.readline()
+            assert line, f"ended early: {printed}"
+            printed += line
+        addresses = re.findall(r"http://127\.0\.0\.1:\d+/\S*", printed)
+        assert len(addresses) == 2
+        pages = [urllib.request.urlopen(address, timeout=20).read().decode() for address in addresses]
+        assert "the book" in pages[0]
+        assert "JupyterLab" in pages[1]
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 0
+
+
+def test_a_taken_port_is_skipped():
+    first = serving.free_port(8000)
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", first))
+        taken.listen()
+        assert serving.free_port(first) > first
+
+
+def test_lab_that_cannot_start_says_where_its_log_is(tmp_path, monkeypatch):
+    ended = subprocess.Popen([sys.executable, "-c", "raise SystemExit(1)"])
+    monkeypatch.setattr(serving, "start_lab", lambda work: (ended, "http://127.0.0.1:9/lab"))
+    with pytest.raises(RuntimeError, match=r"JupyterLab did not start; its log is work/\.jupyterlab\.log"):
+        serving.serve(book=tmp_path, work=tmp_path / "work")
