@@ -132,7 +132,9 @@ def split_id(identity: str, path: Path) -> tuple[Exercise, str]:
 
 def run(notebook: nbformat.NotebookNode, folder: Path) -> None:
     """Execute in place, in ``folder``, with outputs that do not depend on the moment."""
-    client = NotebookClient(notebook, timeout=300, record_timing=False, resources={"metadata": {"path": str(folder)}})
+    client = NotebookClient(
+        notebook, timeout=300, record_timing=False, coalesce_streams=True, resources={"metadata": {"path": str(folder)}}
+    )
     client.execute()
     notebook.metadata["language_info"] = {"name": "python"}
 
@@ -206,8 +208,13 @@ def _copy_outputs(stored: nbformat.NotebookNode, notebook: nbformat.NotebookNode
     """
     old = {cell.id: cell for cell in stored.cells if cell.cell_type == "code"}
     for cell in notebook.cells:
-        if cell.id in old and (always or "NBVAL_IGNORE_OUTPUT" in cell.source + str(cell.metadata.get("tags"))):
+        if cell.id in old and (always or _output_ignored(cell)):
             cell.outputs, cell.execution_count = old[cell.id].outputs, old[cell.id].execution_count
+
+
+def _output_ignored(cell: nbformat.NotebookNode) -> bool:
+    """nbval's two spellings: the comment NBVAL_IGNORE_OUTPUT, the tag nbval-ignore-output."""
+    return "NBVAL_IGNORE_OUTPUT" in cell.source or "nbval-ignore-output" in cell.metadata.get("tags", [])
 
 
 def _write(notebook: nbformat.NotebookNode, path: Path) -> bool:

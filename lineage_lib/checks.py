@@ -136,7 +136,8 @@ def _call(exercise: Exercise, function: Callable, case: Case) -> _Outcome:
     outcome, out = _Outcome(), io.StringIO()
     try:
         # A right answer may take log(0) on the way; what a learner prints is shown on failure only.
-        with np.errstate(all="ignore"), warnings.catch_warnings(), contextlib.redirect_stdout(out):
+        silent = contextlib.redirect_stdout(out), contextlib.redirect_stderr(out)
+        with np.errstate(all="ignore"), warnings.catch_warnings(), silent[0], silent[1]:
             warnings.simplefilter("ignore")
             if case.max_bytes is not None:
                 tracemalloc.start()
@@ -299,7 +300,7 @@ def _compare_part(exercise: Exercise, returned: str, want: np.ndarray, have: np.
     if bad[first]:
         name = "NaN" if np.isnan(have[first]) else "an infinity"
         return _Problem("wrong", f"{label} contains {name} where a number is expected", (*lines, values))
-    difference = float(np.abs(have.astype(complex) - want.astype(complex))[wrong].max())
+    difference = float(np.abs(have[wrong].astype(complex) - want[wrong].astype(complex)).max())
     size = ("size", f"largest |difference| {difference:.3g}, allowed {allowed:.1g}")
     coarse = have.dtype.kind == "f" and have.dtype.itemsize < 8 and difference <= 1e6 * allowed
     if want.dtype.kind == "f" and (have.dtype.kind != "f" or coarse):

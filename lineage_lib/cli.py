@@ -43,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     start.add_argument("--copy-only", action="store_true", help="only make the copies")
     start.add_argument("--browser", action="store_true", help="open the book in a web browser")
 
+    command("update", _update, "bring new chapter texts into work/, your answers kept", "lineage update")
     command("status", _status, "show which exercises are solved, and the points", "lineage status")
 
     hint = command("hint", _hint, "show the next hint of an exercise, one rung at a time", "lineage hint 3.2")
@@ -86,6 +87,18 @@ def _start(arguments) -> int:
     serving.require_tools()
     _book(arguments)
     serving.serve(work=WORK, browser=arguments.browser)
+    return 0
+
+
+def _update(arguments) -> int:
+    from lineage_lib import updating
+
+    done = updating.update(work=WORK)
+    if not done:
+        raise UsageError(f"there is no chapter in {WORK.name}/ yet; run `lineage start` first")
+    for one in done:
+        kept = f"; the former file is {one.backup.relative_to(WORK.parent)}" if one.backup else ""
+        print(f"{one.path.relative_to(WORK.parent)}  {one.message}{kept}")
     return 0
 
 

@@ -54,7 +54,7 @@ def ssd_quadratic(X, a, B, C) -> np.ndarray:
     """Y = (L ∘ C Bᵀ) X: the layer as one masked matrix product.
 
     X (T, P) inputs, a (T,) decays per step, B, C (T, N) input and output vectors.
-    Returns Y (T, P).  Source: Dao and Gu (2024), Section 4 (state space duality).
+    Returns Y (T, P).  Source: Dao and Gu (2024), Section 5.1, Equation 16 (state space duality).
     """
     sizes: dict[str, int] = {}
     X = real_array("X", X, "T P", sizes)
@@ -161,6 +161,39 @@ def realize(M, rtol: float = 1e-10) -> tuple[np.ndarray, np.ndarray, np.ndarray]
         B[k, :r] = basis[:, k]
         C[k, :r] = basis @ M[k, : k + 1]
     return A, B, C
+
+
+def diagonal_form(A, B, C, rtol: float = 1e-10) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A diagonal system of the same state size and mixing matrix whose decays are all 0 or 1.
+
+    The state becomes N slots. Each slot follows one direction of the old state from token to token;
+    when a transition sends a direction to zero, its slot is emptied (decay 0) and follows a new one.
+    Decays other than 0 move into B and C, so entries grow or shrink where transitions do.
+
+    A     (T,), (T, N) or (T, N, N), finite; B, C (T, N)
+    rtol  an image this small, relative to the transition and to the vector it moved, counts as zero
+    Returns A (T, N) of zeros and ones, B (T, N), C (T, N).
+    Source: the interval decomposition of a chain of linear maps (the barcode of a persistence module).
+    """
+    (A, B, C), rtol = _system(A, B, C, {}), _tolerance(rtol)
+    T, N = B.shape
+    decays, born = np.ones((T, N)), np.zeros(N, int)
+    bases = np.tile(np.eye(N), (T, 1, 1))  # bases[t][:, n]: the direction that slot n follows at token t
+    for t in range(1, T):
+        images = _advance(A[t], bases[t - 1].T).T
+        floors = rtol * np.linalg.norm(_advance(A[t], np.eye(N))) * np.linalg.norm(bases[t - 1], axis=0)
+        kept: list[int] = []
+        for n in np.argsort(born, kind="stable"):  # oldest first: a slot is only corrected by older ones
+            weights = np.linalg.pinv(images[:, kept]) @ images[:, n]
+            if np.linalg.norm(images[:, n] - images[:, kept] @ weights) > floors[n]:
+                kept.append(n)
+            else:
+                bases[born[n] : t, :, n] -= bases[born[n] : t][:, :, kept] @ weights
+        emptied = np.setdiff1d(np.arange(N), kept)
+        bases[t] = images
+        bases[t][:, emptied] = np.linalg.svd(images[:, kept])[0][:, len(kept) :]  # what no kept slot covers
+        decays[t, emptied], born[emptied] = 0.0, t
+    return decays, np.linalg.solve(bases, B[..., None])[..., 0], np.einsum("tmn,tm->tn", bases, C)
 
 
 def causal_softmax(Q, K) -> np.ndarray:

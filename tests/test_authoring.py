@@ -112,7 +112,7 @@ def test_one_line_edit_changes_one_cell(house, old, new, changed):
 
 def test_a_measured_output_survives_another_cells_edit(house):
     source, chapters = house
-    timed = "```{code-cell} ipython3\n:tags: [NBVAL_IGNORE_OUTPUT]\nimport time; print(time.perf_counter_ns())\n```\n"
+    timed = "```{code-cell} ipython3\n:tags: [nbval-ignore-output]\nimport time; print(time.perf_counter_ns())\n```\n"
     source.write_text(SOURCE + "\n" + timed, encoding="utf-8")
     authoring.build(source, chapters)
     before = read(source.with_suffix(".ipynb")).cells[-1]

@@ -27,7 +27,7 @@ def work(tmp_path, monkeypatch):
     return folder
 
 
-@pytest.mark.parametrize("command", ["start", "status", "hint", "grade", "book", "build"])
+@pytest.mark.parametrize("command", ["start", "update", "status", "hint", "grade", "book", "build"])
 def test_help_shows_an_example(capsys, command):
     status, out, _ = run(capsys, command, "--help")
     assert status == 0
@@ -56,11 +56,12 @@ def test_notebook_and_terminal_share_their_place(capsys, work):
     [
         (("hint", "0.99"), 'lineage hint: there is no exercise "0.99"; there are 0.1'),
         (("hint", "0.1", "--rung", "7"), "lineage hint: rung: expected a number from 1 to 4, got 7"),
+        (("update",), "lineage update: there is no chapter in work/ yet; run `lineage start` first"),
         (("build", "77"), "lineage build: no source solutions/77*.md; there are 00_start_here"),
         (("grade", "x.ipynb", "--jobs", "0"), "lineage grade: --jobs: expected a number of at least 1, got 0"),
         (("grade", "x.ipynb", "--csv", "--html"), "lineage grade: several reports at once need --output STEM"),
     ],
-    ids=["hint", "rung", "build", "jobs", "forms"],
+    ids=["hint", "rung", "update", "build", "jobs", "forms"],
 )
 def test_errors_are_one_sentence(capsys, work, arguments, sentence):
     status, out, err = run(capsys, *arguments)

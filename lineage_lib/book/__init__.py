@@ -13,28 +13,30 @@ from pathlib import Path
 
 from lineage_lib.paths import ROOT
 
-TOC = ROOT / "book" / "_toc.yml"
 _CHAPTER = re.compile(r"solutions/(\d\d)_\w+")
 
 
-def build_book(output: Path = ROOT / "_build", *, fresh: bool = False) -> Path:
-    """Build the book's pages into ``output/html``; returns the first page.
+def build_book(output: Path | None = None, *, root: Path = ROOT) -> Path:
+    """Build the pages of the book in ``root`` and return the first one, ``index.html``.
 
-    A warning fails the build: a ``RuntimeError`` carries what was warned about. ``fresh`` builds
-    every page again instead of those whose source changed.
+    They go into ``output/html``; ``output`` is a folder named ``_build``, by default the one in
+    ``root``. Every page is built anew: pages also depend on hints and on the bibliography, which
+    Sphinx does not follow. A warning fails the build: a ``RuntimeError`` carries what was warned about.
     """
-    output = Path(output).absolute()
+    output = Path(output or root / "_build").absolute()
     if output.name != "_build":
-        raise ValueError(f"output: Jupyter Book writes to a folder named _build, got {output}")
-    html = output / "html"
-    if fresh:
-        shutil.rmtree(output, ignore_errors=True)
+        raise ValueError(f"output: expected a folder named _build, got {output}")
+    for stale in ("html", ".doctrees"):
+        shutil.rmtree(output / stale, ignore_errors=True)
     jupyter_book = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()"]
-    options = ["--toc", str(TOC), "--path-output", str(output.parent), "-W", "-n", "--keep-going", "-q"]
-    done = subprocess.run([*jupyter_book, "build", str(ROOT), *options], cwd=ROOT, capture_output=True, text=True)
+    options = ["--toc", str(root / "book" / "_toc.yml"), "--path-output", str(output.parent)]
+    options += ["-W", "-n", "--keep-going", "-q"]
+    command = [*jupyter_book, "build", str(root), *options]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, encoding="utf-8")
     if done.returncode:
-        raise RuntimeError(f"the book was not built\n{done.stderr.strip() or done.stdout.strip()}")
-    return html / "index.html"
+        said = re.sub(r"\x1b\[[\d;]*m", "", done.stderr.strip() or done.stdout.strip())  # colours
+        raise RuntimeError(f"the book was not built\n{said}")
+    return output / "html" / "index.html"
 
 
 def chapter_number(docname: str) -> int | None:

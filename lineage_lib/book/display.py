@@ -16,10 +16,10 @@ _FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n+", re.S)
 _FENCED = re.compile(r"^(?P<fence>`{3,}|~{3,})(?!\{).*?^(?P=fence)`*$", re.S | re.M)
 
 
-def display_notebook(text: str, slug: str, addresses: dict[str, str]) -> str:
+def display_notebook(text: str, slug: str, addresses: dict[str, tuple[str, str]]) -> str:
     """The notebook of chapter ``slug``, rewritten for its page.
 
-    ``addresses`` gives the citation key of each web address that the bibliography knows.
+    ``addresses`` are those that the bibliography knows, :func:`citations.known_addresses`.
     """
     notebook = nbformat.reads(text, as_version=4)
     title = notebook.cells[0]
@@ -57,8 +57,14 @@ def folded_hints(hints: tuple[str, ...]) -> str:
     for rung in range(len(hints), 0, -1):
         fence = ":" * (3 + len(hints) - rung)
         head = f"{fence}{{dropdown}} Hint {rung} of {len(hints)}\n:class-container: hint\n\n"
-        inner = f"{head}{hints[rung - 1]}\n\n{inner}{fence}\n"
+        inner = f"{head}{plain(hints[rung - 1])}\n\n{inner}{fence}\n"
     return inner
+
+
+def plain(text: str) -> str:
+    """Markdown that shows ``text`` as a terminal would, but for code between backticks."""
+    spans = re.split(r"(`[^`]+`)", text)
+    return "".join(s if i % 2 else re.sub(r"([\\*_<>$\[\]{}#~])", r"\\\1", s) for i, s in enumerate(spans))
 
 
 def without_front_matter(source: str) -> str:

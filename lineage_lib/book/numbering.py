@@ -40,13 +40,17 @@ class Proof(SphinxDirective):
     """
 
     has_content = True
+    optional_arguments = 1  # "of part (i)"
+    final_argument_whitespace = True
     option_spec = {"class": directives.class_option}  # noqa: RUF012 - docutils reads it from the class
 
     def run(self) -> list[nodes.Node]:
         box = nodes.admonition(classes=["proof", *self.options.get("class", [])])
-        box += nodes.title("", "Proof")
+        text = " ".join(["Proof", *self.arguments])
+        title, messages = self.state.inline_text(text, self.lineno)
+        box += nodes.title(text, "", *title)
         self.state.nested_parse(self.content, self.content_offset, box)
-        return [box]
+        return [box, *messages]
 
 
 def setup(app) -> None:

@@ -259,6 +259,13 @@ CUT_RANKS = (
         lambda M, rtol: _ranks([M[k:, : k + 1] for k in range(len(M))], lambda s: int(np.sum(s > rtol))),
     ),
     Mistake(
+        "relative-to-the-whole-matrix",
+        "singular values were compared with the largest one of M; each block has its own largest one",
+        lambda M, rtol: _ranks(
+            [M[k:, : k + 1] for k in range(len(M))], lambda s: int(np.sum(s > rtol * np.linalg.norm(M, 2)))
+        ),
+    ),
+    Mistake(
         "tolerance-ignored",
         "rtol was not used: singular values that are only noise were counted",
         lambda M, rtol: np.array([np.linalg.matrix_rank(M[k:, : k + 1]) for k in range(len(M))]),

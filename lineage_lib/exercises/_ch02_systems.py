@@ -271,7 +271,7 @@ REALIZE = (
         lambda M, N: _realize(M, N, basis=_row_basis, carry=lambda R, old: R[:, 1:] @ old.T),
     ),
     Mistake(
-        "first-column-as-B",
+        "first-column-written",
         "B_k was taken from the first column of the basis; the newest input is the last column",
         lambda M, N: _realize(M, N, basis=_row_basis, carry=_carry, write=lambda R: R[:, 0]),
     ),

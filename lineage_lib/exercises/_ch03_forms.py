@@ -63,7 +63,7 @@ def _twice(S):
 RECURRENT = Exercise(
     id="3.1",
     name="ssd_recurrent",
-    title="run the recurrence: decay, write, read",
+    title="decay, write and read each token",
     points=2,
     minutes=8,
     difficulty="core",
@@ -135,7 +135,7 @@ def _cumulative_ratio(X, a, B, C):
 QUADRATIC = Exercise(
     id="3.2",
     name="ssd_quadratic",
-    title="multiply by the masked matrix of scores",
+    title="masked scores times the inputs",
     points=2,
     minutes=6,
     difficulty="core",
@@ -230,7 +230,7 @@ def _read(Q, S):
 LINEAR_ATTENTION = Exercise(
     id="3.3",
     name="linear_attention",
-    title="read a cumulative sum of outer products",
+    title="cumulate the outer products",
     points=2,
     minutes=8,
     difficulty="core",

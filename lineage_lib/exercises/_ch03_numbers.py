@@ -44,7 +44,7 @@ def _masked(sums):
 SEGMENT_LOG_SUMS = Exercise(
     id="3.5",
     name="segment_log_sums",
-    title="sum each segment by itself, then mask",
+    title="the logarithm of the mask",
     points=3,
     minutes=12,
     difficulty="core",
@@ -82,6 +82,11 @@ SEGMENT_LOG_SUMS = Exercise(
             "exponentiated",
             "this is L itself; the ask is its logarithm, which does not underflow",
             lambda log_a: np.exp(matrices.segment_log_sums(log_a)),
+        ),
+        Mistake(
+            "log-of-products",
+            "the decays were multiplied before the logarithm was taken; long products underflow to 0: add logarithms",
+            lambda log_a: np.log(matrices.segment_products(np.exp(log_a))),
         ),
         Mistake(
             "transposed",
@@ -131,7 +136,7 @@ def _set_at(log_a, positions, value):
 PACKED = Exercise(
     id="3.6",
     name="packed_log_decays",
-    title="reset the state at the first token of every document",
+    title="a reset at every document start",
     points=1,
     minutes=6,
     difficulty="warm-up",
@@ -204,7 +209,7 @@ def _with_state_weights(weights, X, a, B, C, S0):
 FROM_STATE = Exercise(
     id="3.7",
     name="ssd_from_state",
-    title="add what the initial state says to each output",
+    title="add what the initial state says",
     points=2,
     minutes=8,
     difficulty="core",
@@ -271,7 +276,7 @@ def _weighted_state(start, writes, X, B, S0):
 FINAL_STATE = Exercise(
     id="3.8",
     name="ssd_final_state",
-    title="build the last state with one matrix product",
+    title="the last state, without a loop",
     points=2,
     minutes=8,
     difficulty="core",
@@ -341,7 +346,7 @@ def crossover_oracle(N, P):
 CROSSOVER = Exercise(
     id="3.9",
     name="crossover_length",
-    title="find the length from which the recurrence needs fewer FLOPs",
+    title="where the recurrence is cheaper",
     points=1,
     minutes=6,
     difficulty="warm-up",

@@ -139,8 +139,9 @@ def _rank_cases(rng):
     def system(T, N):
         return _clear_ranks(lambda: matrices.ssm_matrix(*_diagonal(rng, T, N)), 1e-9)
 
-    A, B, C = _diagonal(rng, 5, 2)
+    A, B, C = _diagonal(rng, 7, 2)
     A[2], B[2] = 0.0, 0.0
+    fading = np.where(np.arange(9) < 5, 1.0, 1e-10)[:, None]  # the last rows of a matrix, nearly silent
     small = 1e-12 * _clear_ranks(lambda: matrices.ssm_matrix(*_diagonal(rng, 8, 2)), 1e-7)
     noise = np.tril(rng.standard_normal((11, 11)))
     noisy = _clear_ranks(lambda: 1e9 * matrices.ssm_matrix(*_diagonal(rng, 11, 3)) + noise, 1e-6)
@@ -152,7 +153,11 @@ def _rank_cases(rng):
         Case(
             (_clear_ranks(lambda: rng.standard_normal((7, 7)), 1e-9), 1e-9), "not causal: no zeros above the diagonal"
         ),
-        Case((system(9, 2), 1e-9), "a state of 2 numbers"),
+        Case((system(10, 2), 1e-9), "a state of 2 numbers"),
+        Case(
+            (_clear_ranks(lambda: fading * system(9, 2), 1e-6), 1e-6),
+            "outputs from k = 5 on are tiny beside the others",
+        ),
         Case((small, 1e-7), "a state of 2 numbers, all entries tiny"),
         Case((noisy, 1e-6), "a state of 3 numbers, large entries, and noise of relative size 1e-9"),
     ]
@@ -429,8 +434,8 @@ EXERCISES = (
         view=lambda output, M, N: _system_matrix(output, len(M), N),
         mistakes=_ch02_systems.REALIZE,
         hints=(
-            "Any A, B, C with the right matrix pass. To see where yours fails, compare column s of your writing factor "
-            "at step k with column s of the basis you chose there: the construction makes them equal.",
+            "Any system with the right matrix passes. To see where yours fails, compare column s of your writing "
+            "factor at step k with column s of the basis you chose there: the construction makes them equal.",
             "At every k take a basis of the row space of the cut block as rows, at most N of them. The first N right "
             "singular vectors do, and their rows are orthonormal.",
             "For orthonormal rows, the coordinates of a vector of the row space are its dot products with the rows. "

@@ -68,36 +68,43 @@ def ways_to_a_mask(masks):
     return fig
 
 
-def counted_costs(T, recurrent, quadratic, kept_recurrent, kept_quadratic, crossover):
-    """FLOPs of both forms against the length, and the numbers each keeps besides inputs and outputs."""
-    fig, (flops, memory) = figure(8.2, 3.3, columns=2)
-    for ax, low, high, what in (
-        (flops, recurrent, quadratic, "floating-point operations"),
-        (memory, kept_recurrent, kept_quadratic, "numbers kept besides X, a, B, C, Y"),
+def counted_costs(T, flops, kept, crossover):
+    """FLOPs of both forms against the length, and the numbers each keeps besides inputs and outputs.
+
+    flops, kept: {"recurrent": values at T, "quadratic": values at T}.
+    """
+    fig, axes = figure(8.2, 3.3, columns=2)
+    for ax, counts, what in zip(
+        axes, (flops, kept), ("floating-point operations", "numbers kept besides X, a, B, C, Y")
     ):
-        ax.loglog(T, low, color=STATE, marker="o", markersize=4, label="recurrent")
-        ax.loglog(T, high, color=KEY, marker="s", markersize=4, linestyle="--", label="quadratic")
-        ax.set_xlabel("length T")
+        _both_forms(ax, T, counts)
         ax.set_ylabel(what)
-        ax.grid(True, color=GRID)
-        ax.legend(loc="upper left")
-    flops.axvline(crossover, color=INK, linestyle=":")
-    flops.text(crossover * 1.15, flops.get_ylim()[0] * 2, f"T = {crossover}", color=INK)
+        ax.legend(loc="upper left", frameon=False)
+    axes[0].axvline(crossover, color=INK, linestyle=":")
+    axes[0].text(crossover * 1.15, 0.05, f"T = {crossover}", color=INK, transform=axes[0].get_xaxis_transform())
     return fig
 
 
-def measured_times(T, recurrent, quadratic, counted_crossover):
-    """Median seconds of both forms against the length, with the crossover that counting predicts."""
+def measured_times(T, seconds, counted_crossover):
+    """Seconds of both forms against the length, with the crossover that counting predicts.
+
+    seconds: {"recurrent": values at T, "quadratic": values at T}.
+    """
     fig, ax = figure(6.4, 3.3)
-    ax.loglog(T, recurrent, color=STATE, marker="o", label="recurrent, step by step")
-    ax.loglog(T, quadratic, color=KEY, marker="s", linestyle="--", label="quadratic, matrix products")
+    _both_forms(ax, T, seconds)
     ax.axvline(counted_crossover, color=INK, linestyle=":")
-    ax.text(counted_crossover * 1.1, ax.get_ylim()[0] * 1.5, "counts cross here", color=INK)
-    ax.set_xlabel("length T")
-    ax.set_ylabel("seconds, median")
-    ax.grid(True, color=GRID)
-    ax.legend(loc="upper left")
+    ax.text(counted_crossover * 1.1, 0.94, "counts cross here", color=INK, transform=ax.get_xaxis_transform())
+    ax.set_ylabel("seconds")
+    ax.legend(loc="lower right", frameon=False)
     return fig
+
+
+def _both_forms(ax, T, values):
+    """Two curves against the length, on logarithmic axes, told apart by colour, dash and marker."""
+    ax.loglog(T, values["recurrent"], color=STATE, marker="o", markersize=5, label="recurrent")
+    ax.loglog(T, values["quadratic"], color=KEY, marker="s", markersize=5, linestyle="--", label="quadratic")
+    ax.set_xlabel("length T")
+    ax.grid(True, color=GRID)
 
 
 _BOX = {"facecolor": PAPER, "edgecolor": "none", "pad": 2}

@@ -6,6 +6,7 @@ output, every tag is the book's own. An answer that cannot be taken becomes a :c
 
 import copy
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,7 @@ import nbformat
 
 from lineage_lib.exercises import Exercise, find
 from lineage_lib.grading.scan import Scan, bound_names, imported_names, parse, scan
-from lineage_lib.grading.submission import Cell, Submission
+from lineage_lib.grading.submission import Cell, Submission, whole_text
 from lineage_lib.paths import CHAPTERS, SOLUTIONS
 
 
@@ -81,18 +82,19 @@ class Chapter:
         return [parse(c.source) for c in self.notebook.cells if c.cell_type == "code" and _key(c)[1] is None]
 
     @cached_property
-    def faults(self) -> list[str]:
-        """Why this chapter cannot be graded against: its solution must hold the line of every check."""
+    def faults(self) -> dict[str, str]:
+        """Exercises that cannot be graded, because the solution does not hold what their check prints now."""
+        file = f"solutions/{self.name}.ipynb"
         try:
             solved = nbformat.read(self.solutions / f"{self.name}.ipynb", as_version=4)
         except OSError:
-            return [f"The book's solutions/{self.name}.ipynb is missing; run `lineage build`."]
+            return {e.id: f"The book's {file} is missing; run `lineage build`." for e in self.exercises}
         stored = {_key(c)[0]: c.outputs for c in solved.cells if _key(c)[1] == "check"}
-        return [
-            f"The book's solutions/{self.name}.ipynb does not hold the result of check {e.id}; run `lineage build`."
+        return {
+            e.id: f"The book's {file} is older than its exercise {e.id}; run `lineage build`."
             for e in self.exercises
-            if not passes(e, stored.get(e.id, []))
-        ]
+            if not passes(e, stored.get(e.id, []), cases=len(e.seeded_cases(0)))
+        }
 
     def stub(self, exercise: Exercise) -> str:
         return self.stubs[exercise.id, "answer"]
@@ -111,29 +113,33 @@ class Chapter:
             exercise, role = _key(cell)
             if role == "answer":
                 cell.source = answers.get(exercise, cell.source)
-                cells += [_code(_KEEP.format(names=self.names)), cell]
+                cells += [_code(cell.id, "before", _KEEP.format(names=self.names)), cell]
             elif role == "check":
                 cell.source = f"from lineage_lib.checks import check\n\n{cell.source}"
                 cell.outputs, cell.execution_count = checks[exercise].outputs, checks[exercise].execution_count
-                cells += [cell, _code(_RESTORE)]
+                cells += [cell, _code(cell.id, "after", _RESTORE)]
             else:
                 cells.append(cell)
         merged.cells = cells
         return merged
 
 
-_KEEP = "_of_chapter = {{n: globals()[n] for n in {names} if n in globals()}}"
+# exit() in a kernel takes effect a moment later, in a cell that is not to blame: it has no effect here.
+_KEEP = """get_ipython().ask_exit = lambda: None
+_of_chapter = {{n: globals()[n] for n in {names} if n in globals()}}"""
 _RESTORE = "globals().update(_of_chapter)"
 
 
-def passes(exercise: Exercise, outputs: list) -> bool:
-    """The outputs of a check are its one line, ``ok 3.2 ssd_quadratic: 14 cases``, and nothing else."""
-    if len(outputs) != 1 or not isinstance(outputs[0], dict) or outputs[0].get("name") != "stdout":
+def passes(exercise: Exercise, outputs: Sequence, *, cases: int | None = None) -> bool:
+    """The outputs of a check are its one line, ``ok 3.2 ssd_quadratic: 14 cases``, and nothing else.
+
+    Any number of cases, when none is given.
+    """
+    if not all(isinstance(o, dict) and o.get("name") == "stdout" for o in outputs):
         return False
-    text = outputs[0].get("text")
-    text = "".join(text) if isinstance(text, list) else text
-    line = rf"ok {re.escape(exercise.id)} {re.escape(exercise.name)}: \d+ cases?"
-    return isinstance(text, str) and re.fullmatch(line, text.rstrip("\n")) is not None
+    texts = [whole_text(o.get("text")) for o in outputs]
+    line = rf"ok {re.escape(exercise.id)} {re.escape(exercise.name)}: {cases or '[0-9]+'} cases\n?"
+    return None not in texts and re.fullmatch(line, "".join(texts)) is not None
 
 
 def chapters(folder: Path = CHAPTERS) -> dict[str, Chapter]:
@@ -144,7 +150,7 @@ def chapters(folder: Path = CHAPTERS) -> dict[str, Chapter]:
 def merge(submission: Submission, file_name: str, book: dict[str, Chapter]) -> Merge | None:
     """The answers of a submission; None when it holds nothing of any chapter of this book."""
     known = {e.id: chapter for chapter in book.values() for e in chapter.exercises}
-    cells = [c for c in submission.cells if c.exercise]
+    cells = [c for c in submission.cells if c.role == "answer"]
     counts = {c: len({a.exercise for a in cells if known.get(a.exercise) is c}) for c in book.values()}
     # The answer cells decide; between equals the notebook's own metadata, then the file's name.
     favourites = (submission.chapter, Path(file_name).stem)
@@ -189,7 +195,7 @@ def _take(merged: Merge, exercise: Exercise, submission: Submission) -> None:
 
 
 def _choose(merged: Merge, exercise: Exercise, submission: Submission) -> Cell | Finding:
-    cells = [c for c in submission.cells if c.exercise == exercise.id]
+    cells = submission.cells_of(exercise.id, "answer")
     identity = f"ex-{exercise.id.replace('.', '-')}-answer"
     if not cells:
         return Finding("missing cell", f"The answer cell ({identity}) is not in the notebook.")
@@ -212,9 +218,11 @@ def _choose(merged: Merge, exercise: Exercise, submission: Submission) -> Cell |
             f"only {defining[0].place}, which defines {exercise.name}, was taken."
         )
         return defining[0]
+    original = [f" {c.place.capitalize()} is the original." for c in written if c.identity == identity]
     return Finding(
         "duplicated cell",
-        f"{places.capitalize()} answer this exercise differently; keep the one that is meant and delete the others.",
+        f"{places.capitalize()} answer this exercise differently; keep the one that is meant, as {identity}, "
+        f"and delete the others.{original[0] if len(original) == 1 else ''}",
     )
 
 
@@ -248,5 +256,6 @@ def _key(cell: nbformat.NotebookNode) -> tuple[str | None, str | None]:
     return lineage.get("exercise"), lineage.get("role")
 
 
-def _code(source: str) -> nbformat.NotebookNode:
-    return nbformat.v4.new_code_cell(source)
+def _code(beside: str, place: str, source: str) -> nbformat.NotebookNode:
+    """A cell of the grader's own, ``ex-3-2-before`` or ``ex-3-2-after``."""
+    return nbformat.v4.new_code_cell(source, id=f"{beside.rpartition('-')[0]}-{place}")

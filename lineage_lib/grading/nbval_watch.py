@@ -15,11 +15,12 @@ import re
 import resource
 import signal
 import time
+from pathlib import Path
 from queue import Empty
 
 import nbval.plugin
 import pytest
-from nbval.kernel import RunningKernel
+from nbval.kernel import RunningKernel, start_new_kernel
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -32,6 +33,13 @@ class WatchedKernel(RunningKernel):
     """nbval's kernel; waiting for a reply ends as soon as the process has."""
 
     exit_code: int | None = None
+    stderr = Path("kernel-stderr")
+
+    def __init__(self, kernel_name, cwd=None, startup_timeout=60):
+        # As nbval does, but what a dying process says is kept.
+        with self.stderr.open("w") as stderr:
+            self.km, self.kc = start_new_kernel(startup_timeout, kernel_name, stderr=stderr, cwd=cwd)
+        self._ensure_iopub_up()
 
     def await_reply(self, msg_id, timeout=None):
         end = None if timeout is None else time.monotonic() + timeout
@@ -44,6 +52,11 @@ class WatchedKernel(RunningKernel):
                     raise KernelDied from None
                 if end is not None and time.monotonic() >= end:
                     raise
+
+    @classmethod
+    def last_words(cls) -> str:
+        """The end of what the process wrote to its standard error."""
+        return cls.stderr.read_bytes()[-2000:].decode(errors="replace")
 
     def ended(self) -> int | None:
         """The exit code of the kernel's process; None while it runs."""
@@ -111,6 +124,7 @@ class Watch:
                 error=self.error(item),
                 message=str(call.excinfo.value) if call.excinfo else "",
                 checks=self.new_checks(),
+                last_words=WatchedKernel.last_words() if end == "kernel died" else "",
             )
         return report
 

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,10 +28,8 @@ from lineage_lib.grading.merge import Answer, Chapter, Finding
 from lineage_lib.paths import ROOT
 
 _PLUGIN = Path(__file__).with_name("nbval_watch.py")
-_OUT_OF_MEMORY = re.compile(r"MemoryError|can't allocate memory|bad_alloc")
-_SETTINGS = re.compile(r"(LINEAGE|PYTEST|IPYTHON|COVERAGE)_?.*")
-_RUNNING: set[subprocess.Popen] = set()
-_STOPPED = threading.Event()
+_OUT_OF_MEMORY = re.compile(r"MemoryError|can't allocate memory|bad_alloc|OUT OF MEMORY")
+_SETTINGS = re.compile(r"(LINEAGE|PYTEST|IPYTHON|COVERAGE|PYTHONSTARTUP).*")
 
 
 @dataclass(frozen=True)
@@ -55,14 +54,18 @@ class CellResult:
     error: dict | None = None
     message: str = ""
     checks: list[str] = field(default_factory=list)
+    last_words: str = ""
 
     @property
     def raised(self) -> str:
-        """``ValueError: bad shape (line 3)``, or what nbval said instead."""
-        if self.error is None:
-            return self.message
-        line = f" (line {self.error['line']})" if self.error["line"] else ""
-        return f"{self.error['name']}: {self.error['value']}".rstrip(": ") + line
+        """``ValueError: bad shape``, or what nbval said instead."""
+        return f"{self.error['name']}: {self.error['value']}".rstrip(": ") if self.error else self.message
+
+    @property
+    def raised_where(self) -> str:
+        """``ValueError: bad shape (line 3)``, for a cell whose lines the learner knows."""
+        line = self.error["line"] if self.error else None
+        return f"{self.raised} (line {line})" if line else self.raised
 
     def report_on(self, exercise: Exercise) -> Finding | None:
         """The last thing that ``check`` reported about this exercise while the cell ran."""
@@ -82,35 +85,31 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
 
 
-def run(chapter: Chapter, answers: dict[str, Answer], seed: int, limits: Limits) -> Outcome:
-    """Grade these answers of one chapter."""
+def run(chapter: Chapter, answers: dict[str, Answer], seed: int, limits: Limits, stop: threading.Event) -> Outcome:
+    """Grade these answers of one chapter, until ``stop`` is set."""
     outcome, left = Outcome(), dict(answers)
-    while left:
+    while left and not stop.is_set():
         notebook = chapter.with_answers({i: a.source for i, a in left.items()})
-        results, trouble = _execute(notebook, seed, limits, len(chapter.exercises))
+        results, trouble = _execute(notebook, seed, limits, limits.wall(len(chapter.exercises)), stop)
         at_fault = _at_fault(chapter, left, results)
         if at_fault is None:
-            _conclude(outcome, chapter, left, results, trouble)
+            _conclude(outcome, chapter, left, results, limits)
+            outcome.problems += [trouble] if trouble else []
             break
         outcome.findings[at_fault.id] = _finding(at_fault, left.pop(at_fault.id), results, limits)
         rest = [e.id for e in chapter.exercises]
         if not set(rest[rest.index(at_fault.id) :]) & set(left):  # nothing after it: all others are decided
-            _conclude(outcome, chapter, left, results, "")
+            _conclude(outcome, chapter, left, results, limits)
             break
     return outcome
-
-
-def stop_all() -> None:
-    """End every run of this process, and let none begin."""
-    _STOPPED.set()
-    for process in list(_RUNNING):
-        _kill(process.pid)
 
 
 # --- one run ------------------------------------------------------------------------------------
 
 
-def _execute(notebook, seed: int, limits: Limits, exercises: int) -> tuple[dict[str, CellResult], str]:
+def _execute(
+    notebook, seed: int, limits: Limits, wall: float, stop: threading.Event
+) -> tuple[dict[str, CellResult], str]:
     """Results by cell id, and a sentence when the run as a whole went wrong."""
     with tempfile.TemporaryDirectory(prefix="lineage-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -131,7 +130,19 @@ def _execute(notebook, seed: int, limits: Limits, exercises: int) -> tuple[dict[
         ]
         command += [f"--nbval-cell-timeout={limits.cell_timeout}", "--color=no", "merged.ipynb"]
         command += [f"--watch-record={record}", f"--watch-memory-mb={limits.memory_mb}"]
-        finished = _wait(command, folder, _environment(folder, seed), said, record, limits.wall(exercises))
+        with said.open("w") as out:
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=_environment(folder, seed),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        finished = _wait(process, wall, stop)
+        if not finished:
+            _end(process, record)
         lines = _lines(record)
         results = _by_cell(notebook, lines, finished)
         if results:
@@ -140,39 +151,23 @@ def _execute(notebook, seed: int, limits: Limits, exercises: int) -> tuple[dict[
         return {}, f"The notebook could not be run: {last[-1] if last else 'pytest said nothing'}"
 
 
-def _wait(command, folder: Path, environment: dict, said: Path, record: Path, wall: float) -> bool:
-    """Run to the end, or to the wall limit: then False, and everything that was started is ended."""
-    if _STOPPED.is_set():
-        return False
-    with said.open("w") as out:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        _RUNNING.add(process)
-        try:
-            process.wait(wall)
-            return not _STOPPED.is_set()
-        except subprocess.TimeoutExpired:
-            return False
-        finally:
-            _RUNNING.discard(process)
-            if process.poll() is None or _STOPPED.is_set():
-                _kill(process.pid)
-                process.wait()
-                for line in _lines(record):
-                    if "kernel" in line:
-                        _kill(line["kernel"])
+def _wait(process: subprocess.Popen, wall: float, stop: threading.Event) -> bool:
+    """True when the process ended by itself, False at the wall limit or when ``stop`` is set."""
+    end = time.monotonic() + wall
+    while time.monotonic() < end and not stop.is_set():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.2)
+            return True
+    return False
 
 
-def _kill(group: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)
+def _end(process: subprocess.Popen, record: Path) -> None:
+    """End pytest and the kernel, each with all that it started."""
+    kernels = [line["kernel"] for line in _lines(record) if "kernel" in line]
+    for group in (process.pid, *kernels):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
+    process.wait()
 
 
 def _environment(folder: Path, seed: int) -> dict[str, str]:
@@ -206,7 +201,8 @@ def _by_cell(notebook, lines: list[dict], finished: bool) -> dict[str, CellResul
     results, last = {}, None
     for line in lines:
         if "passed" in line:
-            results[ids[line.pop("cell")]] = CellResult(**line)
+            last = ids[line.pop("cell")]
+            results[last] = CellResult(**line)
         elif "cell" in line:
             last = ids[line["cell"]]
     if not finished and last and last not in results:
@@ -217,9 +213,9 @@ def _by_cell(notebook, lines: list[dict], finished: bool) -> dict[str, CellResul
 # --- what came of it ----------------------------------------------------------------------------
 
 
-def _ids(exercise: Exercise) -> tuple[str, str]:
-    stem = f"ex-{exercise.id.replace('.', '-')}"
-    return f"{stem}-answer", f"{stem}-check"
+def _ids(exercise: Exercise) -> tuple[str, str, str]:
+    """Its answer cell, its check cell, and the cell that sets the chapter's names back."""
+    return tuple(f"ex-{exercise.id.replace('.', '-')}-{role}" for role in ("answer", "check", "after"))
 
 
 def _at_fault(chapter: Chapter, left: dict[str, Answer], results: dict[str, CellResult]) -> Exercise | None:
@@ -231,16 +227,14 @@ def _at_fault(chapter: Chapter, left: dict[str, Answer], results: dict[str, Cell
 
 
 def _ran_out_of_memory(result: CellResult) -> bool:
-    told = " ".join([result.raised, *result.checks])
+    told = " ".join([result.raised, *result.checks, result.last_words])
     return not result.passed and bool(_OUT_OF_MEMORY.search(told))
 
 
-def _conclude(outcome: Outcome, chapter: Chapter, left, results: dict[str, CellResult], trouble: str) -> None:
+def _conclude(outcome: Outcome, chapter: Chapter, left, results: dict[str, CellResult], limits: Limits) -> None:
     for exercise in chapter.exercises:
         if exercise.id in left:
-            outcome.findings[exercise.id] = _finding(exercise, left[exercise.id], results, None)
-    if trouble:
-        outcome.problems.append(trouble)
+            outcome.findings[exercise.id] = _finding(exercise, left[exercise.id], results, limits)
     of_exercises = {identity for e in chapter.exercises for identity in _ids(e)}
     for cell in chapter.notebook.cells:
         result = results.get(cell.id)
@@ -250,19 +244,21 @@ def _conclude(outcome: Outcome, chapter: Chapter, left, results: dict[str, CellR
             outcome.problems.append(f"The chapter's own cell that begins `{first}` failed: {what}.")
 
 
-def _finding(exercise: Exercise, answer: Answer, results: dict[str, CellResult], limits: Limits | None) -> Finding:
-    wrote, checked = (results.get(identity) for identity in _ids(exercise))
-    if checked is None and (wrote is None or not wrote.end):
+def _finding(exercise: Exercise, answer: Answer, results: dict[str, CellResult], limits: Limits) -> Finding:
+    mine = [results.get(identity) for identity in _ids(exercise)]
+    for result in filter(None, mine):
+        if result.end == "kernel died":
+            memory = _ran_out_of_memory(result)
+            return Finding("memory" if memory else "kernel died", _death(result.exit_code, limits if memory else None))
+        if result.end == "timeout":
+            return Finding("timeout", f"It did not end within {limits.cell_timeout:g} seconds.")
+    wrote, checked, _ = mine
+    if wrote is None or checked is None:
         return Finding("not graded", "The run ended before this exercise.")
-    for result in (wrote, checked):
-        if result and result.end == "kernel died":
-            return Finding("kernel died", _death(result.exit_code))
-        if result and result.end == "timeout":
-            return Finding("timeout", f"Stopped after {limits.cell_timeout:g} seconds." if limits else "Stopped.")
     told = checked.report_on(exercise)
     remarks = [*answer.notes]
-    if wrote is not None and wrote.error:
-        remarks.append(f"the answer cell raised {wrote.raised}")
+    if wrote.error:
+        remarks.append(f"the answer cell raised {wrote.raised_where}")
     if checked.passed and told and told.cause == "ok":
         return Finding("ok", "\n".join([told.message, *(f"note: {r}" for r in remarks)]))
     if checked.passed:
@@ -272,13 +268,16 @@ def _finding(exercise: Exercise, answer: Answer, results: dict[str, CellResult],
         return Finding(cause, told.message, told.mistake)
     if told:
         return Finding("error", "The answer is right, but running it printed more than the check's one line.")
-    failed = wrote if wrote is not None and wrote.error else checked
-    return Finding("memory" if _ran_out_of_memory(failed) else "error", failed.raised)
+    if wrote.error:
+        return Finding("memory" if _ran_out_of_memory(wrote) else "error", wrote.raised_where)
+    return Finding("memory" if _ran_out_of_memory(checked) else "error", checked.raised)
 
 
-def _death(code: int | None) -> str:
-    if code is not None and code < 0:
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        why = ": most often the machine was out of memory" if name == "SIGKILL" else ""
-        return f"The Python process was ended by {name}{why}."
-    return f"The Python process ended by itself (exit code {code}); an answer must not end it."
+def _death(code: int | None, limits: Limits | None) -> str:
+    if code is None or code >= 0:
+        return f"The Python process ended by itself (exit code {code}); an answer must not end it."
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    why = f": it ran out of its {limits.memory_mb} MB of memory" if limits else ""
+    if name == "SIGKILL":
+        why = ": most often the machine is out of memory"
+    return f"The Python process was ended by {name}{why}."

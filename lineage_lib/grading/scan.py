@@ -31,6 +31,8 @@ _MODULES = {
     **dict.fromkeys(("inspect", "traceback", "tracemalloc", "faulthandler"), _FRAMES),
     **dict.fromkeys(("unittest.mock", "pytest", "nbval", "tests"), _CHECKER),
 }
+# Modules that libraries import for themselves, as in np.lib.format.os.
+_INSIDE_LIBRARIES = ("os", "sys", "builtins", "subprocess", "importlib", "inspect", "ctypes")
 _OPEN_ROOMS = ("check", "hint", "CheckFailed", "Malformed", "Verdict")  # of lineage_lib.checks
 _CLOSED_ROOMS = ("exercises", "checks", "grading", "authoring", "paths", "cli", "status", "book")
 _BUILTINS = {
@@ -84,7 +86,7 @@ def scan(source: str, chapter_imports: dict[str, str]) -> Scan:
     return Scan(
         binds=bound_names(tree),
         refused=f"line {refused[0]}: {refused[1]}" if refused else "",
-        notes=[f"line {line} uses {path} of the library" for path, line in reader.library.items()],
+        notes=[f"line {line} uses {path} of the library" for path, line in reader.used().items()],
     )
 
 
@@ -185,6 +187,8 @@ class _Reader(ast.NodeVisitor):
             self.refuse(node.lineno, f"`{path}`: {_CHECKER}")
         if path.startswith(("sys.modules", "sys.path", "sys.meta_path")):
             self.refuse(node.lineno, f"`{path}`: {_PROCESS}")
+        if path and node.attr in _INSIDE_LIBRARIES:
+            self.refuse(node.lineno, f"`{path}`: {_PROCESS}")
         if (path.split(".")[0] in ("numpy", "torch") and node.attr in _FILE_FUNCTIONS) or node.attr == "tofile":
             self.refuse(node.lineno, f"`{path or node.attr}`: {_FILES}")
         if not isinstance(node.ctx, ast.Load) and path and not path.startswith("torch.backends."):
@@ -227,6 +231,10 @@ class _Reader(ast.NodeVisitor):
             self.refuse(line, f"`{path}`: {_CHECKER}")
         elif room not in _CLOSED_ROOMS and path != "lineage_lib.":
             self.library.setdefault(path, line)
+
+    def used(self) -> dict[str, int]:
+        """The parts of the library, without the modules that they were reached through."""
+        return {p: n for p, n in self.library.items() if not any(other.startswith(f"{p}.") for other in self.library)}
 
     def _path(self, node: ast.AST) -> str:
         """``np.linalg.norm`` as "numpy.linalg.norm"; "" for what does not start at an imported name."""

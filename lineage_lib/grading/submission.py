@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 LARGEST_FILE = 64 * 2**20
-_ANSWER_ID = re.compile(r"ex-(\d+)-(\d+)-answer")
+_ID = re.compile(r"ex-(\d+)-(\d+)-(answer|check)")
 _CONTROL = re.compile(r"[^\t\n\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -20,18 +20,21 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell. ``number`` counts all cells from 1; ``exercise`` is set in an answer cell."""
+    """One cell. ``number`` counts all cells from 1; ``exercise`` and ``role`` are set in answers and checks."""
 
     number: int
     identity: str
     kind: str
     source: str
-    exercise: str | None
+    exercise: str | None = None
+    role: str | None = None
+    execution_count: int | None = None
+    outputs: tuple = ()
 
     @property
     def by_id(self) -> bool:
         """The cell is known by its id, not only by its metadata."""
-        return _ANSWER_ID.fullmatch(self.identity) is not None
+        return _ID.fullmatch(self.identity) is not None
 
     @property
     def place(self) -> str:
@@ -45,6 +48,9 @@ class Submission:
     cells: list[Cell]
     chapter: str | None
     problems: list[str] = field(default_factory=list)
+
+    def cells_of(self, exercise: str, role: str) -> list[Cell]:
+        return [c for c in self.cells if (c.exercise, c.role) == (exercise, role)]
 
 
 def read(path: Path) -> Submission:
@@ -78,6 +84,13 @@ def printable(text: str, longest: int = 4000) -> str:
     """
     text = _CONTROL.sub("�", text)
     return text if len(text) <= longest else f"{text[:longest]} … ({len(text) - longest} more characters)"
+
+
+def whole_text(value) -> str | None:
+    """A text that a notebook may store whole or as a list of lines; None for anything else."""
+    if isinstance(value, list) and all(isinstance(line, str) for line in value):
+        return "".join(value)
+    return value if isinstance(value, str) else None
 
 
 def _text(path: Path) -> str:
@@ -117,25 +130,35 @@ def _parse(text: str):
 
 
 def _cell(number: int, raw, problems: list[str]) -> Cell | None:
-    source = raw.get("source") if isinstance(raw, dict) else None
-    if isinstance(source, list) and all(isinstance(line, str) for line in source):
-        source = "".join(source)
+    source = whole_text(raw.get("source")) if isinstance(raw, dict) else None
     identity = raw.get("id") if isinstance(raw, dict) else None
     identity = identity if isinstance(identity, str) else ""
-    if not isinstance(source, str):
+    if source is None:
         problems.append(f"Cell {number} {f'({identity}) ' if identity else ''}is damaged and was not read.")
         return None
-    return Cell(number, identity, str(raw.get("cell_type")), source, _exercise(identity, raw))
+    exercise, role = _key(identity, raw)
+    count, outputs = raw.get("execution_count"), raw.get("outputs")
+    return Cell(
+        number,
+        identity,
+        str(raw.get("cell_type")),
+        source,
+        exercise,
+        role,
+        count if isinstance(count, int) else None,
+        tuple(outputs) if isinstance(outputs, list) else (),
+    )
 
 
-def _exercise(identity: str, raw: dict) -> str | None:
-    """By id; by metadata where another editor gave the cell a new id."""
-    match = _ANSWER_ID.fullmatch(identity)
+def _key(identity: str, raw: dict) -> tuple[str | None, str | None]:
+    """Exercise and role, by id; by metadata where another editor gave the cell a new id."""
+    match = _ID.fullmatch(identity)
     if match:
-        return f"{int(match[1])}.{int(match[2])}"
+        return f"{int(match[1])}.{int(match[2])}", match[3]
     exercise = _dig(raw, "metadata", "lineage", "exercise")
     role = _dig(raw, "metadata", "lineage", "role")
-    return exercise if role == "answer" and isinstance(exercise, str) else None
+    known = isinstance(exercise, str) and role in ("answer", "check")
+    return (exercise, role) if known else (None, None)
 
 
 def _dig(value, *keys: str):

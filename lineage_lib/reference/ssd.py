@@ -50,7 +50,7 @@ def diagonal_recurrent(X, A, B, C, S0=None) -> tuple[np.ndarray, np.ndarray]:
     C = real_array("C", C, "T N", sizes)
     rank = A.ndim if hasattr(A, "ndim") else np.asarray(A, dtype=object).ndim
     A = finite("A", real_array("A", A, "T N P" if rank == 3 else "T N", sizes))
-    return _run(X, A.reshape(*A.shape[:2], -1), B, C, _initial_state(S0, sizes))
+    return _run(X, A if rank == 3 else A[:, :, None], B, C, _initial_state(S0, sizes))
 
 
 def linear_attention(Q, K, V) -> np.ndarray:

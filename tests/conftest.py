@@ -1,0 +1,45 @@
+"""Fixtures that several test files share."""
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lineage_lib.book import build_book
+
+
+@dataclass(frozen=True)
+class BuiltBook:
+    """The book's pages, and how long the cold build took."""
+
+    html: Path
+    seconds: float
+
+
+@pytest.fixture(scope="session")
+def book(tmp_path_factory) -> BuiltBook:
+    """The real book, built once a run, also when several processes share the run."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "book"
+    report = folder / "report"
+    try:
+        folder.mkdir()
+    except FileExistsError:  # another process builds it
+        end = time.monotonic() + 300
+        while not report.exists() and time.monotonic() < end:
+            time.sleep(0.2)
+    else:
+        start, failure = time.monotonic(), ""
+        try:
+            build_book(folder / "_build")
+        except RuntimeError as error:
+            failure = str(error)
+        unfinished = report.with_suffix(".part")
+        unfinished.write_text(f"{time.monotonic() - start}\n{failure}", encoding="utf-8")
+        unfinished.rename(report)
+    assert report.exists(), "the book was not built within five minutes"
+    seconds, _, failure = report.read_text(encoding="utf-8").partition("\n")
+    assert not failure, failure
+    return BuiltBook(folder / "_build" / "html", float(seconds))
