@@ -5,6 +5,7 @@ import http.server
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -43,6 +44,8 @@ def serve(book: Path = BOOK_HTML, work: Path = WORK, *, browser: bool = False) -
     threading.Thread(target=server.serve_forever, daemon=True).start()
     book_address = f"http://127.0.0.1:{server.server_port}/"
     lab, lab_address = start_lab(work)
+    for end in {"SIGTERM", "SIGHUP"} & {s.name for s in signal.Signals}:  # no JupyterLab is left behind
+        signal.signal(signal.Signals[end], _interrupt)
     try:
         wait_for(lab_address, lab)
         print(f"\nbook        {book_address}\nJupyterLab  {lab_address}\n\nCtrl-C ends both.", flush=True)
@@ -66,6 +69,7 @@ def start_lab(work: Path) -> tuple[subprocess.Popen, str]:
         sys.executable, "-m", "jupyterlab", "--no-browser", "--ServerApp.ip=127.0.0.1",
         f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}",
         f"--ServerApp.root_dir={work}", f"--LabApp.app_settings_dir={LAB_SETTINGS}",
+        f"--LabApp.workspaces_dir={work / '.lab_workspaces'}",  # open tabs are those of this folder
         "--ServerApp.log_level=WARN",
     ]  # fmt: skip
     if hasattr(os, "geteuid") and os.geteuid() == 0:
@@ -100,6 +104,10 @@ def wait_for(address: str, process: subprocess.Popen, seconds: float = 60) -> No
         except OSError:
             time.sleep(0.3)
     raise RuntimeError(f"JupyterLab did not start; its log is {WORK.name}/.jupyterlab.log")
+
+
+def _interrupt(*_):
+    raise KeyboardInterrupt
 
 
 class _QuietHandler(http.server.SimpleHTTPRequestHandler):

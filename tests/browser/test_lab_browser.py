@@ -4,9 +4,10 @@ import pytest
 
 from lineage_lib import serving
 
-CHAPTER, EXERCISE = "00_start_here", "0.1"
-RIGHT, MISTAKE = "return a * s", "return s / a"
-NAMED = "a decay of 0.5 leaves half of the state"
+CHAPTER, EXERCISE = "03_ssd_duality", "3.2"
+RIGHT = "return (matrices.segment_products(a) * (C @ B.T)) @ X"
+MISTAKE = "return (matrices.segment_products(a) * a * (C @ B.T)) @ X"
+NAMED = "the segment products include a_s"
 
 
 @pytest.fixture
