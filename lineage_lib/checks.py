@@ -192,6 +192,8 @@ def _parts(exercise: Exercise, output, case: Case) -> list[np.ndarray]:
             raise Malformed(f"what it returned cannot be used ({type(error).__name__}: {error})") from error
     labels = [_label(r) for r in exercise.returns]
     if len(labels) == 1:
+        if isinstance(output, tuple) and any(np.ndim(part) for part in output):
+            raise Malformed(f"expected {labels[0]} alone, got a tuple of {len(output)} values")
         return [_array(output, labels[0])]
     if not isinstance(output, list | tuple) or len(output) != len(labels):
         got = f"{len(output)} values" if isinstance(output, list | tuple) else _kind(output)

@@ -91,6 +91,7 @@ def test_a_mistake_must_agree_on_every_case():
         (lambda k, v: np.outer(k, v / 3).astype(int), "S has the wrong dtype"),
         (lambda k, v: np.outer(k, v).astype(complex) * 1j, "S has the wrong dtype"),
         (lambda k, v: [[1.0], [2.0, 3.0]], "its rows have different lengths"),
+        (lambda k, v: (np.outer(k, v), v), "expected S alone, got a tuple of 2 values"),
         (lambda k, v: "S", "S is not numeric, got a str"),
         (lambda k, v: k[7], "your function raised IndexError"),
         (lambda k: k, "your function raised TypeError"),
