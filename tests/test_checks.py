@@ -106,6 +106,7 @@ def test_a_mistake_must_agree_on_every_case():
         "int",
         "complex",
         "ragged",
+        "tuple",
         "text",
         "index",
         "signature",
