@@ -376,7 +376,9 @@ def _error_lines(error: BaseException) -> tuple[tuple[str, str], ...]:
         file, line, name = own[-1]
         code = linecache.getline(file, line).strip()
         rows.append(("where", f"line {line}, in {name}" + (f": {code}" if code else "")))
-    if isinstance(error, NameError):
+    if isinstance(error, UnboundLocalError):
+        rows.append(("note", "a variable is used before it gets a value: what should it be before the loop?"))
+    elif isinstance(error, NameError):
         rows.append(("note", "grading takes answer cells alone: keep every helper inside the answer cell"))
     return tuple(rows)
 

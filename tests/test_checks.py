@@ -160,6 +160,17 @@ def test_prints_are_shown_on_failure_and_silent_on_success(capsys):
     assert capsys.readouterr().out == "ok 0.1 decay: 4 cases\n"
 
 
+def test_a_forgotten_start_value_is_not_called_a_missing_helper():
+    def forgot_start(k, v):
+        for i in range(len(k)):
+            S = S + k[i]  # noqa: F821
+        return S
+
+    text = message(forgot_start)
+    assert "used before it gets a value" in text
+    assert "helper" not in text
+
+
 def test_several_values():
     pair = {"oracle": lambda k, v: (k, v), "returns": ("a[i]", "b[j]"), "mistakes": ()}
     assert "expected 2 values (a, b), got a ndarray of shape (2,)" in message(lambda k, v: k, **pair)
