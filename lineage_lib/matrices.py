@@ -131,7 +131,7 @@ def cut_ranks(M, rtol: float = 1e-10) -> np.ndarray:
     return np.array([np.sum(s > rtol * s[0]) for s in sizes], dtype=int)
 
 
-def realize(M, rtol: float = 1e-10) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def realize(M, *, rtol: float = 1e-10) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """A system (A, B, C) of the smallest state size N with ssm_matrix(A, B, C) = M.
 
     At each cut the state holds the past inputs in an orthonormal basis of the directions that the

@@ -216,7 +216,6 @@ BAD_INPUT = [
     ("cut_ranks", (np.eye(2), "1e-3"), TypeError, "rtol: expected a number, got '1e-3'"),
     ("realize", (np.ones((2, 2)),), ValueError, "M: expected a lower-triangular matrix, got 1.0 at index [0, 1]"),
     ("realize", (np.ones(4),), ValueError, "M: expected shape (T, T), got (4,)"),
-    ("realize", (np.eye(2), -1e-3), ValueError, "rtol: expected a number in [0, 1)"),
     ("diagonal_form", (ONES, ONES, ONES[:2]), ValueError, "C: expected shape (T, N) with T = 3"),
     ("diagonal_form", (ONES * np.inf, ONES, ONES), ValueError, "A: expected finite values"),
     ("causal_softmax", (ONES, ONES[:, :1]), ValueError, "K: expected shape (T, D) with D = 2 as in the earlier"),
@@ -231,3 +230,11 @@ BAD_INPUT = [
 def test_bad_input_is_refused_with_a_sentence(name, args, kind, sentence):
     with pytest.raises(kind, match=re.escape(sentence)):
         getattr(matrices, name)(*args)
+
+
+def test_realize_takes_its_tolerance_by_name_alone():
+    """A learner's own realize(M, N) has another second argument."""
+    with pytest.raises(TypeError):
+        matrices.realize(np.eye(2), 2)
+    with pytest.raises(ValueError, match=re.escape("rtol: expected a number in [0, 1), got -0.001")):
+        matrices.realize(np.eye(2), rtol=-1e-3)

@@ -83,6 +83,21 @@ SCALAR_MATRIX = (
         lambda a, b, c: b[:, None] * segment_products(a) * c[None, :],
     ),
     Mistake(
+        "c-scales-columns",
+        "c was multiplied into the columns; it belongs to the output, so c_t scales row t: give it a new last axis",
+        lambda a, b, c: c * segment_products(a) * b,
+    ),
+    Mistake(
+        "matrix-product-for-entrywise",
+        "this is a matrix product of L with the table of c_t b_s; the weights multiply L entry by entry",
+        lambda a, b, c: segment_products(a) @ np.outer(c, b),
+    ),
+    Mistake(
+        "decays-forgotten",
+        "this is c_t b_s without the decays; every entry is multiplied by L[t, s], which is 0 above the diagonal",
+        lambda a, b, c: np.outer(c, b),
+    ),
+    Mistake(
         "decay-after-write",
         "input s is multiplied by its own a_s: the write was decayed too; a_t multiplies the old state only",
         lambda a, b, c: _scalar(a, b, c) * a[None, :],
@@ -93,11 +108,6 @@ SCALAR_MATRIX = (
         _scalar_read_first,
     ),
     Mistake(
-        "zero-diagonal",
-        "the diagonal is 0; output t also sees its own input, with weight c_t b_t",
-        lambda a, b, c: np.tril(_scalar(a, b, c), -1),
-    ),
-    Mistake(
         "b-forgotten",
         "the write weights b are missing; column s is multiplied by b_s",
         lambda a, b, c: _scalar(a, np.ones_like(b), c),
@@ -106,11 +116,6 @@ SCALAR_MATRIX = (
         "c-forgotten",
         "the read weights c are missing; row t is multiplied by c_t",
         lambda a, b, c: _scalar(a, b, np.ones_like(c)),
-    ),
-    Mistake(
-        "transposed",
-        "this is the transpose; rows are outputs, columns are inputs, and entries above the diagonal are 0",
-        lambda a, b, c: _scalar(a, b, c).T,
     ),
 )
 
@@ -140,6 +145,16 @@ DIAGONAL_MATRIX = (
         lambda A, B, C: ssm_matrix(A[:, 0], B, C),
     ),
     Mistake(
+        "last-channel-only",
+        "this is the matrix of the last of the N numbers alone; the N matrices are added up (+=, not =)",
+        lambda A, B, C: ssm_matrix(A[:, -1:], B[:, -1:], C[:, -1:]),
+    ),
+    Mistake(
+        "decays-forgotten",
+        "this is C_t · B_s without the decays; the n-th summand is multiplied by the segment products of column n",
+        lambda A, B, C: np.tril(C @ B.T),
+    ),
+    Mistake(
         "b-and-c-swapped",
         "B was used on the rows and C on the columns; output t is read with C_t, input s is written with B_s",
         lambda A, B, C: ssm_matrix(A, C, B),
@@ -149,36 +164,36 @@ DIAGONAL_MATRIX = (
         "input s is multiplied by its own A_s; the products start at A_{s+1}",
         lambda A, B, C: ssm_matrix(A, A * B, C),
     ),
-    Mistake(
-        "zero-diagonal",
-        "the diagonal is 0; output t also sees its own input, with weight C_t · B_t",
-        lambda A, B, C: np.tril(ssm_matrix(A, B, C), -1),
-    ),
 )
 
 
 # --- 2.4 cut_factors -----------------------------------------------------------------------------
 
 
-def _factors(A, B, C, k, *, read_from=1, write_to=0, own=False, reverse=False):
+def _factors(A, B, C, k, *, read_from=1, write_to=0, own=False, read_reversed=False, write_reversed=False):
     """The two factors with the product A_t ... A_{k + read_from} and A_{k + write_to} ... A_{s+1}."""
     T, N = B.shape
 
-    def product(last, first):
+    def product(last, first, is_reversed):
         P = np.eye(N)
         for t in range(first, last + 1):
-            P = P @ A[t] if reverse else A[t] @ P
+            P = P @ A[t] if is_reversed else A[t] @ P
         return P
 
-    reads = np.array([C[t] @ product(t, k + read_from) for t in range(k, T)])
-    writes = np.array([product(k + write_to, s + (0 if own else 1)) @ B[s] for s in range(k + 1)]).T
-    return reads, writes
+    reads = [C[t] @ product(t, k + read_from, read_reversed) for t in range(k, T)]
+    writes = [product(k + write_to, s + (0 if own else 1), write_reversed) @ B[s] for s in range(k + 1)]
+    return np.array(reads), np.array(writes).T
+
+
+def _factors_columns_reversed(A, B, C, k):
+    reading, writing = _factors(A, B, C, k)
+    return reading, writing[:, ::-1]
 
 
 CUT_FACTORS = (
     Mistake(
         "transition-counted-twice",
-        "A_k stands in both factors; the split is at h_k, which A_k has already reached, so the first factor "
+        "A_k stands in both factors; the split is at h_k, which A_k has already reached, so the reading factor "
         "starts at A_{k+1}",
         lambda A, B, C, k: _factors(A, B, C, k, read_from=0),
     ),
@@ -188,10 +203,28 @@ CUT_FACTORS = (
         lambda A, B, C, k: _factors(A, B, C, k, write_to=-1),
     ),
     Mistake(
+        "transition-in-the-reading-factor",
+        "A_k was moved into the reading factor, where input k would meet it too; it belongs to the writing factor, "
+        "where only inputs before k meet it",
+        lambda A, B, C, k: _factors(A, B, C, k, read_from=0, write_to=-1),
+    ),
+    Mistake(
+        "reading-order-reversed",
+        "the reading factor multiplies its transitions in the order of time from left to right; the newest stands on "
+        "the left, next to C_t, because it acts last",
+        lambda A, B, C, k: _factors(A, B, C, k, read_reversed=True),
+    ),
+    Mistake(
+        "writing-order-reversed",
+        "the writing factor multiplies its transitions in the order of time from left to right; the newest, A_k, "
+        "stands on the left, because it acts last",
+        lambda A, B, C, k: _factors(A, B, C, k, write_reversed=True),
+    ),
+    Mistake(
         "products-reversed",
-        "the transitions are multiplied in the order of time from left to right; the newest stands on the left, "
-        "because it acts last",
-        lambda A, B, C, k: _factors(A, B, C, k, reverse=True),
+        "in both factors the transitions are multiplied in the order of time from left to right; the newest stands on "
+        "the left, because it acts last",
+        lambda A, B, C, k: _factors(A, B, C, k, read_reversed=True, write_reversed=True),
     ),
     Mistake(
         "own-decay-included",
@@ -199,19 +232,9 @@ CUT_FACTORS = (
         lambda A, B, C, k: _factors(A, B, C, k, own=True),
     ),
     Mistake(
-        "transitions-transposed",
-        "the transitions act as their transposes; C_t · (A_t v) reads A_t's rows against C_t from the left",
-        lambda A, B, C, k: _factors(A.transpose(0, 2, 1), B, C, k),
-    ),
-    Mistake(
-        "one-reader-for-all",
-        "every row uses C_k; row t is read with its own C_t",
-        lambda A, B, C, k: _factors(A, B, np.repeat(C[k : k + 1], len(C), axis=0), k),
-    ),
-    Mistake(
-        "b-and-c-swapped",
-        "B was used to read and C to write; outputs are read with C_t, inputs are written with B_s",
-        lambda A, B, C, k: _factors(A, C, B, k),
+        "columns-reversed",
+        "the writing factor lists the inputs from the newest to the oldest; column s belongs to input s",
+        _factors_columns_reversed,
     ),
 )
 

@@ -1,4 +1,4 @@
-"""Chapter 02: the known mistakes of exercises 2.6 to 2.9, on systems (A, B, C)."""
+"""Chapter 02: the known mistakes of exercises 2.6 to 2.10, on systems (A, B, C)."""
 
 import numpy as np
 
@@ -34,6 +34,11 @@ MATVEC = (
         lambda A, B, C, x: _scan(A, B, C, x, order="drw"),
     ),
     Mistake(
+        "read-before-update",
+        "y_t was read before the state was updated, so it is C_t · h_{t-1}; y_t = C_t · h_t reads the new state",
+        lambda A, B, C, x: _scan(A, B, C, x, order="rdw"),
+    ),
+    Mistake(
         "decay-after-write",
         "the decay A_t also shrank the input of the same step; A_t multiplies h_{t-1} only",
         lambda A, B, C, x: _scan(A, B, C, x, order="wdr"),
@@ -47,11 +52,6 @@ MATVEC = (
         "no-decay",
         "the decays A were not used: the state only adds",
         lambda A, B, C, x: _scan(A, B, C, x, order="wr"),
-    ),
-    Mistake(
-        "state-not-carried",
-        "y_t depends on x_t alone; the state of the step before has to be carried over",
-        lambda A, B, C, x: np.sum(C * B, axis=1) * x,
     ),
     Mistake(
         "b-and-c-swapped",
@@ -126,6 +126,11 @@ PARALLEL = (
         lambda A1, B1, C1, A2, B2, C2: (blocks(A1, None, None, A2), _beside(B1, B2), _beside(C2, C1)),
     ),
     Mistake(
+        "writers-misplaced",
+        "B lists the second system first and C the first system first; both must follow the same order of the state",
+        lambda A1, B1, C1, A2, B2, C2: (blocks(A1, None, None, A2), _beside(B2, B1), _beside(C1, C2)),
+    ),
+    Mistake(
         "transitions-misplaced",
         "A lists the second system first, B and C the first; all three must follow the same order of the state",
         lambda A1, B1, C1, A2, B2, C2: (blocks(A2, None, None, A1), _beside(B1, B2), _beside(C1, C2)),
@@ -147,11 +152,6 @@ def chain(A1, B1, C1, A2, B2, C2):
     return blocks(A1, None, coupling, A2), _beside(B1, B2 * _dot(C1, B1)), _beside(0 * C1, C2)
 
 
-def _chain_late(A1, B1, C1, A2, B2, C2):
-    before = np.concatenate([np.zeros_like(C1[:1]), C1[:-1]])
-    return blocks(A1, None, _outer(B2, before), A2), _beside(B1, 0 * B2), _beside(0 * C1, C2)
-
-
 def _chain_undecayed(A1, B1, C1, A2, B2, C2):
     _, B, C = chain(A1, B1, C1, A2, B2, C2)
     return blocks(A1, None, _outer(B2, C1), A2), B, C
@@ -162,9 +162,24 @@ def _chain_no_direct_path(A1, B1, C1, A2, B2, C2):
     return A, _beside(B1, 0 * B2), C
 
 
-def _chain_input_twice(A1, B1, C1, A2, B2, C2):
-    A, B, C = chain(A1, B1, C1, A2, B2, C2)
-    return A, B + _beside(0 * B1, B2), C
+def _chain_old_state(A1, B1, C1, A2, B2, C2):
+    _, _, C = chain(A1, B1, C1, A2, B2, C2)
+    return blocks(A1, None, _outer(B2, C1), A2), _beside(B1, 0 * B2), C
+
+
+def _chain_fed_x(A1, B1, C1, A2, B2, C2):
+    A, _, C = chain(A1, B1, C1, A2, B2, C2)
+    return A, _beside(B1, B2), C
+
+
+def _chain_transposed(A1, B1, C1, A2, B2, C2):
+    _, B, C = chain(A1, B1, C1, A2, B2, C2)
+    return blocks(A1, None, _outer(B2, np.einsum("tmn,tn->tm", A1, C1)), A2), B, C
+
+
+def _chain_upper_right(A1, B1, C1, A2, B2, C2):
+    _, B, C = chain(A1, B1, C1, A2, B2, C2)
+    return blocks(A1, _outer(np.einsum("tn,tnm->tm", C1, A1), B2), None, A2), B, C
 
 
 def _chain_both_read(A1, B1, C1, A2, B2, C2):
@@ -174,8 +189,14 @@ def _chain_both_read(A1, B1, C1, A2, B2, C2):
 
 SERIES = (
     Mistake(
+        "old-state-read",
+        "u_t was read from the old state, as C1_t · h1_{t-1}; it reads h1_t = A1_t h1_{t-1} + B1_t x_t, so A1_t stands "
+        "in the coupling and x_t reaches system 2 within the step",
+        _chain_old_state,
+    ),
+    Mistake(
         "old-state-undecayed",
-        "system 2 is fed C1_t · h1_{t-1}; it takes in C1_t · h1_t, and h1_t contains A1_t h1_{t-1}",
+        "the coupling of system 2 to the old h1 lacks A1_t: u_t = C1_t · h1_t, and h1_t contains A1_t h1_{t-1}",
         _chain_undecayed,
     ),
     Mistake(
@@ -184,24 +205,25 @@ SERIES = (
         _chain_no_direct_path,
     ),
     Mistake(
-        "one-step-late",
-        "system 2 is fed the first output of the step before; it takes in u_t of the same step",
-        _chain_late,
+        "x-fed-directly",
+        "system 2 takes in x_t itself within the step; it takes in u_t, where x_t has passed B1_t and C1_t",
+        _chain_fed_x,
+    ),
+    Mistake(
+        "transition-transposed",
+        "the coupling contains A1_t C1_t; C1_t · (A1_t h) multiplies A1_t by C1_t from the left, C1_tᵀ A1_t",
+        _chain_transposed,
+    ),
+    Mistake(
+        "coupling-upper-right",
+        "the coupling stands in the upper right block, where system 2 drives system 1; with h1 above h2, system 1 "
+        "drives system 2 from the lower left block",
+        _chain_upper_right,
     ),
     Mistake(
         "order-reversed",
         "this is M1 M2: system 2 runs first; in M2 M1 x system 1 does",
         lambda A1, B1, C1, A2, B2, C2: chain(A2, B2, C2, A1, B1, C1),
-    ),
-    Mistake(
-        "parallel",
-        "this is M1 + M2, both systems reading x and both read out; here system 2 takes in u and only it is read out",
-        lambda A1, B1, C1, A2, B2, C2: (blocks(A1, None, None, A2), _beside(B1, B2), _beside(C1, C2)),
-    ),
-    Mistake(
-        "input-fed-twice",
-        "system 2 takes in x on top of u, which gives M2 M1 + M2; its only input is u",
-        _chain_input_twice,
     ),
     Mistake(
         "both-read",
@@ -214,7 +236,7 @@ SERIES = (
 # --- 2.9 realize ---------------------------------------------------------------------------------
 
 
-def _realize(M, N, *, basis, carry, write=lambda R: R[:, -1], read=lambda R, row: R @ row):
+def _realize(M, N, *, basis, carry, read=lambda R, row: R @ row):
     """The construction of the converse with its parts as arguments."""
     T = len(M)
     A, B, C = np.zeros((T, N, N)), np.zeros((T, N)), np.zeros((T, N))
@@ -223,7 +245,7 @@ def _realize(M, N, *, basis, carry, write=lambda R: R[:, -1], read=lambda R, row
         R = basis(M, N, k)
         step = carry(R, old)
         A[k, : step.shape[0], : step.shape[1]] = step
-        B[k, : len(R)] = write(R)
+        B[k, : len(R)] = R[:, -1]
         C[k, : len(R)] = read(R, M[k, : k + 1])
         old = R
     return A, B, C
@@ -249,6 +271,27 @@ def _without_singular_values(M, N):
     return A, B, C
 
 
+def _scaled_basis(M, N, k):
+    _, sizes, rows = np.linalg.svd(M[k:, : k + 1], full_matrices=False)
+    return (sizes[:, None] * rows)[:N]
+
+
+def _transitions_early(M, N):
+    A, B, C = _realize(M, N, basis=_row_basis, carry=_carry)
+    return np.roll(A, -1, axis=0), B, C
+
+
+def _first_rows(M, N):
+    """Least squares in the first rows of each block; its first row is its own coordinate."""
+    return _realize(
+        M,
+        N,
+        basis=lambda M, N, k: M[k : k + N, : k + 1],
+        carry=lambda R, old: R[:, :-1] @ np.linalg.pinv(old, rcond=1e-10),
+        read=lambda R, row: np.eye(len(R))[0],
+    )
+
+
 def _low_rank(M, N):
     U, s, rows = np.linalg.svd(M)
     A = np.broadcast_to(np.eye(N), (len(M), N, N))
@@ -265,15 +308,9 @@ REALIZE = (
         lambda M, N: _realize(M, N, basis=_row_basis, carry=lambda R, old: _carry(R, old).T),
     ),
     Mistake(
-        "oldest-column-dropped",
-        "the new basis was compared with the old one after dropping its first column; the column that the old basis "
-        "does not have is the newest, the last one",
-        lambda M, N: _realize(M, N, basis=_row_basis, carry=lambda R, old: R[:, 1:] @ old.T),
-    ),
-    Mistake(
-        "first-column-written",
-        "B_k was taken from the first column of the basis; the newest input is the last column",
-        lambda M, N: _realize(M, N, basis=_row_basis, carry=_carry, write=lambda R: R[:, 0]),
+        "transitions-one-step-early",
+        "the transition into step k was stored at k - 1; A[k] carries the state of step k - 1 to step k",
+        _transitions_early,
     ),
     Mistake(
         "basis-not-carried",
@@ -292,8 +329,97 @@ REALIZE = (
         _without_singular_values,
     ),
     Mistake(
+        "singular-values-kept",
+        "the rows of the basis carry the singular values, and coordinates were taken as dot products; that is right "
+        "for orthonormal rows only, the rows of Vᵀ alone",
+        lambda M, N: _realize(M, N, basis=_scaled_basis, carry=_carry),
+    ),
+    Mistake(
+        "first-rows-as-basis",
+        "the first N rows of each block were taken as its basis; they need not span its row space: a later row may "
+        "bring a direction that they lack",
+        _first_rows,
+    ),
+    Mistake(
         "low-rank-of-the-whole",
         "M itself was approximated by rank N and its upper half cut off; only its cut blocks have rank N",
         _low_rank,
+    ),
+)
+
+
+# --- 2.10 taylor_attention -----------------------------------------------------------------------
+
+
+def features(X, weights):
+    """1, the entries and all products of two entries of each row of X, the three groups weighted."""
+    pairs = _outer(X, X).reshape(len(X), -1)
+    return np.concatenate([w * part for w, part in zip(weights, (np.ones((len(X), 1)), X, pairs))], axis=1)
+
+
+def feature_system(reads, writes):
+    """The system that keeps everything it writes."""
+    T, N = writes.shape
+    return np.tile(np.eye(N), (T, 1, 1)), writes, reads
+
+
+def _polynomial(Q, K, weights):
+    return feature_system(features(Q, weights), features(K, (1, 1, 1)))
+
+
+def _nothing_carried(Q, K):
+    A, B, C = _polynomial(Q, K, (1, 1, 0.5))
+    return 0 * A, B, C
+
+
+def _squares_alone(Q, K):
+    def squares(X):
+        return np.concatenate([np.ones((len(X), 1)), X, X**2], axis=1)
+
+    D = Q.shape[1]
+    return feature_system(squares(Q) * np.repeat([1, 1, 0.5], [1, D, D]), squares(K))
+
+
+TAYLOR = (
+    Mistake(
+        "constant-forgotten",
+        "this is z + z²/2; the series starts with 1, which takes a feature that is always 1",
+        lambda Q, K: _polynomial(Q, K, (0, 1, 0.5)),
+    ),
+    Mistake(
+        "first-order-only",
+        "this is 1 + z; the term z²/2 is missing",
+        lambda Q, K: _polynomial(Q, K, (1, 1, 0)),
+    ),
+    Mistake(
+        "half-forgotten",
+        "this is 1 + z + z²; the square has the factor 1/2",
+        lambda Q, K: _polynomial(Q, K, (1, 1, 1)),
+    ),
+    Mistake(
+        "half-on-both-sides",
+        "this is 1 + z + z²/4: the 1/2 was put into the features of queries and of keys; their product has it twice",
+        lambda Q, K: _polynomial(Q, K, (1, 1, 0.25)),
+    ),
+    Mistake(
+        "squares-alone",
+        "the square of each entry was used and not the products of different entries; (q1 k1 + q2 k2)² also has the "
+        "mixed term 2 q1 q2 k1 k2",
+        _squares_alone,
+    ),
+    Mistake(
+        "queries-and-keys-swapped",
+        "queries were written and keys read; token s writes its key, token t reads with its query",
+        lambda Q, K: _polynomial(K, Q, (1, 1, 0.5)),
+    ),
+    Mistake(
+        "scores-divided",
+        "the scores were divided by the square root of D; here z is the dot product itself",
+        lambda Q, K: _polynomial(Q / np.sqrt(Q.shape[1]), K, (1, 1, 0.5)),
+    ),
+    Mistake(
+        "nothing-carried",
+        "each output sees its own input alone; nothing decays here, so every transition is the identity",
+        _nothing_carried,
     ),
 )

@@ -106,20 +106,33 @@ def factors_by_definition(A, B, C, k):
     return np.array(reading), np.array(writing).T
 
 
-def factors_in_another_basis(A, B, C, k):
-    """The state measured in other coordinates: a right answer too."""
-    reading, writing = factors_by_definition(A, B, C, k)
-    G = np.eye(B.shape[1]) + np.diag(np.ones(B.shape[1] - 1), 1)
-    return torch.from_numpy(reading @ G), torch.from_numpy(np.linalg.inv(G) @ writing)
+def factors_by_impulses(A, B, C, k):
+    """Put 1 into each input and keep the state at k; put each unit state at k and keep the outputs."""
+
+    def run(h, first, last, written=None):
+        states = []
+        for t in range(first, last + 1):
+            h = A[t] @ h + (B[t] if t == written else 0.0)
+            states.append(h)
+        return h, states
+
+    zero, unit = np.zeros(B.shape[1]), np.eye(B.shape[1])
+    writing = np.stack([run(zero, 0, k, written=s)[0] for s in range(k + 1)], axis=1)
+    states = np.array([[h, *run(h, k + 1, len(B) - 1)[1]] for h in unit])  # [n, i, m]: what unit n became
+    return np.einsum("im,nim->in", C[k:], states).tolist(), np.asfortranarray(writing)
 
 
-def factors_by_svd(A, B, C, k):
-    N = B.shape[1]
-    U, s, rows = np.linalg.svd(matrices.cut_block(matrices.ssm_matrix(A, B, C), k))
-    r = min(N, len(s))
-    reading, writing = np.zeros((len(B) - k, N)), np.zeros((N, k + 1))
-    reading[:, :r], writing[:r] = U[:, :r] * s[:r], rows[:r]
-    return [reading, writing]
+def factors_from_the_end(A, B, C, k):
+    """The reading factor from the last output backwards, the writing factor from input k backwards."""
+    A, B, C = map(torch.from_numpy, (A, B, C))
+    reading = C[len(C) - 1 :]
+    for t in range(len(B) - 1, k, -1):
+        reading = torch.cat([C[t - 1 : t], reading @ A[t]])
+    columns, through = [], torch.eye(B.shape[1], dtype=B.dtype)
+    for s in range(k, -1, -1):
+        columns.insert(0, through @ B[s])
+        through = through @ A[s]
+    return reading, torch.stack(columns, dim=1)
 
 
 # --- 2.5 cut_ranks -------------------------------------------------------------------------------
@@ -296,6 +309,53 @@ def realize_by_pseudo_inverse(M, N):
     return A, B, C
 
 
+def realize_with_an_undefined_start(M, N):
+    """Nothing comes before token 0, so its transition may be anything, as np.empty leaves it."""
+    A, B, C = realize_reading_basis(M, N)
+    return [np.full((N, N), np.nan), *A[1:]], B, C
+
+
+# --- 2.10 taylor_attention -----------------------------------------------------------------------
+
+
+def taylor_by_loops(Q, K):
+    D = Q.shape[1]
+    A, B, C = [], [], []
+    for q, k in zip(Q.tolist(), K.tolist()):
+        pairs = [(i, j) for i in range(D) for j in range(D)]
+        B.append([1.0, *k, *(k[i] * k[j] / 2 for i, j in pairs)])
+        C.append([1.0, *q, *(q[i] * q[j] for i, j in pairs)])
+        A.append(np.eye(len(C[0])).tolist())
+    return A, B, C
+
+
+def taylor_with_each_pair_once(Q, K):
+    """q_i q_j is q_j q_i: 1 + D + D (D + 1) / 2 numbers are enough."""
+    i, j = np.triu_indices(Q.shape[1])
+
+    def expand(X):
+        return np.hstack([np.ones((len(X), 1)), X, X[:, i] * X[:, j] * np.where(i == j, np.sqrt(0.5), 1.0)])
+
+    B, C = expand(K), expand(Q)
+    return np.broadcast_to(np.eye(B.shape[1]), (len(B), B.shape[1], B.shape[1])), B, C
+
+
+def taylor_by_completing_the_square(Q, K):
+    """1 + z + z²/2 = ((1 + z)² + 1) / 2, in powers of the vector (1, k)."""
+    ones = torch.ones(len(Q), 1, dtype=torch.float64)
+    q, k = (torch.cat([ones, torch.from_numpy(X)], dim=1) for X in (Q, K))
+    i, j = np.triu_indices(q.shape[1])
+    twice = torch.from_numpy(np.where(i == j, 1.0, 2.0))
+    C, B = q[:, i] * q[:, j] * twice / 2, k[:, i] * k[:, j]
+    C[:, 0] += 0.5  # feature 0 is 1 · 1
+    return torch.eye(B.shape[1], dtype=torch.float64).repeat(len(B), 1, 1), B, C
+
+
+def taylor_from_the_matrix(Q, K):
+    z = Q @ K.T
+    return realize_reading_basis(np.tril(1 + z + z**2 / 2), 1 + Q.shape[1] + Q.shape[1] ** 2)
+
+
 RIGHT_ANSWERS = {
     "2.1": [
         segments_by_slices,
@@ -306,10 +366,21 @@ RIGHT_ANSWERS = {
     ],
     "2.2": [scalar_by_impulses, scalar_by_diagonals, scalar_by_rows],
     "2.3": [diagonal_by_einsum, diagonal_by_diag_matrices, diagonal_by_four_loops],
-    "2.4": [factors_by_definition, factors_in_another_basis, factors_by_svd],
+    "2.4": [factors_by_definition, factors_by_impulses, factors_from_the_end],
     "2.5": [ranks_by_numpy, ranks_by_torch, ranks_by_ratios],
     "2.6": [matvec_number_by_number, matvec_all_states, matvec_by_doubling, matvec_row_by_row],
     "2.7": [parallel_second_first, parallel_by_torch, parallel_interleaved],
     "2.8": [series_step_by_step, series_second_on_top, series_from_the_product],
-    "2.9": [realize_reading_basis, realize_from_rows, realize_by_pseudo_inverse],
+    "2.9": [
+        realize_reading_basis,
+        realize_from_rows,
+        realize_by_pseudo_inverse,
+        realize_with_an_undefined_start,
+    ],
+    "2.10": [
+        taylor_by_loops,
+        taylor_with_each_pair_once,
+        taylor_by_completing_the_square,
+        taylor_from_the_matrix,
+    ],
 }
