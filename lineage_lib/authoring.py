@@ -154,6 +154,9 @@ def _add_numbering(notebook: nbformat.NotebookNode, path: Path) -> None:
     first = notebook.cells[0]
     if first.cell_type != "markdown" or not first.source.startswith("# "):
         raise SourceError(f"{path.name}: the first cell must be text that starts with the chapter's title")
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":  # JupyterLab would count proofs
+            cell.source = re.sub(r"^(:::+ *\{prf:proof\}.*)$", r"\1\n:nonumber:", cell.source, flags=re.M)
     first.source = f"---\nnumbering:\n  enumerator: {int(path.stem[:2])}.%s\n---\n\n{first.source}"
 
 

@@ -88,6 +88,14 @@ def test_text_gets_numbering_and_the_exercise_its_points(house):
     assert notebook.cells[2].source.endswith("*1 point · about 2 minutes · warm-up*\n:::")
 
 
+def test_jupyterlab_is_told_not_to_number_proofs(house):
+    source, _ = house
+    proof = "\n+++\n\n:::{prf:proof} of the first\n:class: dropdown\n\nObvious.\n:::\n"
+    source.write_text(SOURCE + proof, encoding="utf-8")
+    text = authoring.read_source(source).cells[-1].source
+    assert text.startswith(":::{prf:proof} of the first\n:nonumber:\n:class: dropdown\n")
+
+
 def test_build_is_idempotent_and_does_not_run_again(house, monkeypatch):
     source, chapters = house
     authoring.build(source, chapters)

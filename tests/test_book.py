@@ -17,6 +17,7 @@ from lineage_lib.authoring import role_of, split_answer
 from lineage_lib.book import build_book, chapter_number
 from lineage_lib.book.citations import authors, cite_links, known_addresses
 from lineage_lib.book.display import display_cells, folded_hints, outside_code, plain, without_front_matter
+from lineage_lib.book.lines import keep_together
 from lineage_lib.book.numbering import chapter_numbers
 from lineage_lib.checks import CheckFailed, check
 from lineage_lib.exercises import find
@@ -114,6 +115,14 @@ def test_numbers_carry_the_chapter_and_count_every_equation():
         "theorem": {"thm-a": (3, 1), "thm-b": (3, 2)},
         "displaymath": {"equation-x": (3, 1), "equation-y": (3, 3)},
     }
+
+
+def test_punctuation_stays_with_its_formula():
+    words = [nodes.Text("see ("), nodes.math("", "x"), nodes.Text("), or "), nodes.math("", "y"), nodes.Text(" there")]
+    paragraph = nodes.paragraph("", "", *words)
+    keep_together(paragraph)
+    assert paragraph.astext() == "see (x), or y there"
+    assert [span.astext() for span in paragraph.findall(nodes.inline)] == ["(x),"]
 
 
 # --- A small book of one chapter, number 7, which stands third in its table of contents ---

@@ -36,13 +36,13 @@ class Proof(SphinxDirective):
     """``prf:proof`` as a titled box.
 
     sphinx-proof's own has no title, without which a folded proof has nothing to click on, and gives
-    every proof of a page the same id.
+    every proof of a page the same id. No proof has a number; ``nonumber`` says so to JupyterLab.
     """
 
     has_content = True
     optional_arguments = 1  # "of part (i)"
     final_argument_whitespace = True
-    option_spec = {"class": directives.class_option}  # noqa: RUF012 - docutils reads it from the class
+    option_spec = {"class": directives.class_option, "nonumber": directives.flag}  # noqa: RUF012 - docutils reads it from the class
 
     def run(self) -> list[nodes.Node]:
         box = nodes.admonition(classes=["proof", *self.options.get("class", [])])

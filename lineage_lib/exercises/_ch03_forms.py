@@ -7,10 +7,11 @@ from lineage_lib.exercises.record import Case, Exercise, Mistake
 from lineage_lib.matrices import segment_products, ssd_quadratic
 
 
-def draw_head(rng, T, N, P, *, resets=(), a=None):
-    """(X, a, B, C) of one head: decays in [0.5, 1], so that the state survives, and 0 at the resets."""
+def draw_head(rng, T, N, P, *, resets=(), negative=(), a=None):
+    """(X, a, B, C) of one head: decays of size 0.5 to 1, so that the state survives; 0 at the resets."""
     a = rng.uniform(0.5, 1.0, T) if a is None else np.full(T, float(a))
     a[list(resets)] = 0.0
+    a[list(negative)] *= -1.0
     return rng.standard_normal((T, P)), a, rng.standard_normal((T, N)), rng.standard_normal((T, N))
 
 
@@ -33,6 +34,7 @@ def head_cases(rng):
         Case(adas_room(), "Ada's room, the example of the page"),
         Case(draw_head(rng, 3, 2, 4), ""),
         Case(draw_head(rng, 5, 3, 2, resets=(2,)), "a[2] = 0: a reset"),
+        Case(draw_head(rng, 5, 2, 4, negative=(1, 3)), "a[1] and a[3] are negative"),
         Case(draw_head(rng, 6, 2, 3, a=1.0), "every decay is 1: linear attention"),
         Case(repeat_keys(*draw_head(rng, 7, 3, 2)), "two keys, each used again and again"),
         Case(draw_head(rng, 13, 5, 3, resets=(0, 6, 7)), "resets at 0, 6 and 7"),
@@ -65,7 +67,7 @@ RECURRENT = Exercise(
     name="ssd_recurrent",
     title="decay, write and read each token",
     points=2,
-    minutes=8,
+    minutes=7,
     difficulty="core",
     returns=("Y[t, p]",),
     cases=head_cases,
@@ -109,7 +111,7 @@ RECURRENT = Exercise(
         ),
     ),
     hints=(
-        "With one token the output is (C_0 · B_0) x_0, whatever the decay: nothing is there yet that could fade.",
+        "With one token the output is (C_1 · B_1) x_1, whatever the decay: nothing is there yet that could fade.",
         "Three things happen at a step, in this order: the old state shrinks, the token is written, the state is read.",
         "The state is an (N, P) array that starts as zeros and lives outside the loop. A write is an outer product.",
         "Inside the loop over t the state becomes a[t] times itself plus the outer product of row t of B with "
@@ -122,9 +124,8 @@ RECURRENT = Exercise(
 
 
 def _softmax_rows(X, a, B, C):
-    scores = np.where(np.tri(len(a), dtype=bool), C @ B.T, -np.inf)
-    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return (segment_products(a) * weights / weights.sum(axis=1, keepdims=True)) @ X
+    weights = np.exp(segment_products(a) * (C @ B.T))
+    return weights / weights.sum(axis=1, keepdims=True) @ X
 
 
 def _cumulative_ratio(X, a, B, C):
@@ -136,9 +137,9 @@ QUADRATIC = Exercise(
     id="3.2",
     name="ssd_quadratic",
     title="masked scores times the inputs",
-    points=2,
-    minutes=6,
-    difficulty="core",
+    points=1,
+    minutes=3,
+    difficulty="warm-up",
     returns=("Y[t, p]",),
     cases=head_cases,
     oracle=ssd_quadratic,
@@ -155,9 +156,10 @@ QUADRATIC = Exercise(
             lambda X, a, B, C: (segment_products(a).T * (C @ B.T)) @ X,
         ),
         Mistake(
-            "strict-mask",
-            "the diagonal of the mask is missing, so no token sees itself; L[t, t] = 1",
-            lambda X, a, B, C: (np.tril(segment_products(a), -1) * (C @ B.T)) @ X,
+            "transposed",
+            "mask and scores are both transposed: this is Mᵀ X, in which a token collects from those after it; "
+            "row t of M holds what token t reads",
+            lambda X, a, B, C: (segment_products(a) * (C @ B.T)).T @ X,
         ),
         Mistake(
             "no-decay",
@@ -177,7 +179,7 @@ QUADRATIC = Exercise(
         ),
         Mistake(
             "softmax",
-            "the scores went through a softmax; the duality has none: they are used as they are",
+            "the rows of the masked scores went through a softmax; the duality has none: they multiply X as they are",
             _softmax_rows,
         ),
         Mistake(
@@ -188,7 +190,7 @@ QUADRATIC = Exercise(
         ),
     ),
     hints=(
-        "Row 0 of the output is (C_0 · B_0) x_0, and with T = 1 no decay may show in the result.",
+        "The first row of the output is (C_1 · B_1) x_1, and with T = 1 no decay may show in the result.",
         "Three arrays meet: the mask L (T, T), the scores (T, T), the inputs (T, P). "
         "Two of them meet entry by entry, and the result meets the third as a matrix.",
         "Row t, column s of the scores is the query of t with the key of s. matrices.segment_products gives the mask.",
@@ -214,7 +216,7 @@ def _attention_cases(rng):
         Case(qkv(6, 4, 3, positive=True), "queries and keys are positive"),
         Case(qkv(17, 3, 5), ""),
         Case(
-            qkv(1200, 3, 2), "1,200 tokens: the (T, N, P) states take 58 kB, a T by T matrix 12 MB", max_bytes=2_000_000
+            qkv(1200, 3, 2), "1,200 tokens: a (T, N, P) array takes 58 kB, a T by T matrix 12 MB", max_bytes=2_000_000
         ),
     ]
 
@@ -243,6 +245,12 @@ LINEAR_ATTENTION = Exercise(
             "this is Q (Kᵀ V): every token reads the state after the last token, the future included; "
             "token t reads the sum over s up to t",
             lambda Q, K, V: Q @ (K.T @ V),
+        ),
+        Mistake(
+            "cumsum-of-the-product",
+            "Kᵀ V was multiplied out and its rows were summed up, but it has no time left in it; "
+            "what is summed over time is the outer product of each token",
+            lambda Q, K, V: Q @ np.cumsum(K.T @ V, axis=0),
         ),
         Mistake(
             "read-before-write",
@@ -291,11 +299,13 @@ LINEAR_ATTENTION = Exercise(
 
 
 def _diagonal_cases(rng):
-    def diagonal(T, N, P, *, resets=()):
+    def diagonal(T, N, P, *, resets=(), negative=()):
         X, _, B, C = draw_head(rng, T, N, P)
         A = rng.uniform(0.5, 1.0, (T, N))
         for index in resets:
             A[index] = 0.0
+        for index in negative:
+            A[index] *= -1.0
         return X, A, B, C
 
     X, a, B, C = draw_head(rng, 6, 3, 2)
@@ -304,6 +314,7 @@ def _diagonal_cases(rng):
         Case(diagonal(3, 2, 1), ""),
         Case((X, np.repeat(a[:, None], 3, axis=1), B, C), "all state channels share one decay: plain SSD"),
         Case(diagonal(5, 2, 3, resets=((2, 0),)), "A[2, 0] = 0: channel 0 is reset, channel 1 is not"),
+        Case(diagonal(5, 3, 4, negative=((1, 0), (3, 2), (4, 2))), "three decays are negative"),
         Case(diagonal(9, 4, 2), ""),
         Case(diagonal(24, 3, 5, resets=((7, 1), (8, 1), (15, 0))), "three resets in two channels"),
     ]
@@ -331,7 +342,7 @@ DIAGONAL = Exercise(
     name="diagonal_quadratic",
     title="one mask for each state channel",
     points=3,
-    minutes=10,
+    minutes=9,
     difficulty="core",
     returns=("Y[t, p]",),
     cases=_diagonal_cases,
@@ -363,6 +374,17 @@ DIAGONAL = Exercise(
             "decay-includes-own",
             "the segment products include A[s]; A[s] acted before input s was written, so a mask's diagonal is 1",
             lambda X, A, B, C: _sum_of_channels(_channel_masks(A) * A.T[:, None, :], X, B, C),
+        ),
+        Mistake(
+            "swapped-b-c",
+            "the outer products are b_n c_nᵀ; row t of the scores belongs to the query of t, so they are c_n b_nᵀ",
+            lambda X, A, B, C: _sum_of_channels(_channel_masks(A), X, C, B),
+        ),
+        Mistake(
+            "no-outer-product",
+            "columns n of C and B were multiplied entry by entry, which pairs each token with itself; "
+            "the scores of channel n pair every t with every s: an outer product",
+            lambda X, A, B, C: sum((mask * c * b) @ X for mask, c, b in zip(_channel_masks(A), C.T, B.T)),
         ),
         Mistake(
             "cumulative-ratio",

@@ -30,7 +30,7 @@ STYLE = {
     "ytick.color": INK,
     "font.size": 10,
     "legend.frameon": False,
-    "figure.dpi": 110,
+    "figure.dpi": 160,
     "figure.constrained_layout.use": True,
 }
 

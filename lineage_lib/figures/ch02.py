@@ -4,9 +4,9 @@ import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
 
-from lineage_lib.figures import DECAY, ERASE, GRID, INK, KEY, PAPER, STATE, VALUE, figure
+from lineage_lib.figures import DECAY, GRID, INK, KEY, PAPER, STATE, VALUE, figure
 
-_SIGNED = LinearSegmentedColormap.from_list("signed", [KEY, PAPER, VALUE])
+_SIZES = LinearSegmentedColormap.from_list("sizes", [PAPER, VALUE])
 
 
 def routes(T: int = 7, cut: int = 4):
@@ -16,18 +16,18 @@ def routes(T: int = 7, cut: int = 4):
     ax.axis("off")
     for t in range(1, T + 1):
         past, future, at = t <= cut, t >= cut, t == cut
-        _node(ax, t, 0, f"$x_{t}$", KEY if past else GRID)
-        _node(ax, t, 1, f"$h_{t}$", STATE, strong=at)
+        _node(ax, t, 0, f"$x_{t}$", VALUE if past else GRID)
+        _node(ax, t, 1, f"$\\mathbf{{h}}_{t}$", STATE, strong=at)
         _node(ax, t, 2, f"$y_{t}$", VALUE if future else GRID)
-        _arrow(ax, (t, 0.22), (t, 0.78), KEY if past else GRID, f"$B_{t}$", (0.09, 0.5))
-        _arrow(ax, (t, 1.22), (t, 1.78), VALUE if future else GRID, f"$C_{t}$", (0.09, 1.5))
+        _arrow(ax, (t, 0.22), (t, 0.78), KEY if past else GRID, f"$\\mathbf{{B}}_{t}$", (0.08, 0.46))
+        _arrow(ax, (t, 1.22), (t, 1.78), KEY if future else GRID, f"$\\mathbf{{C}}_{t}$", (0.08, 1.44))
         if t < T:
-            _arrow(ax, (t + 0.22, 1), (t + 0.78, 1), DECAY, f"$A_{t + 1}$", (0.36, 1.09))
-    ax.add_patch(Rectangle((0.62, -0.32), cut - 0.24, 0.64, fill=False, edgecolor=KEY, linestyle="--"))
-    ax.add_patch(Rectangle((cut - 0.38, 1.68), T - cut + 0.76, 0.64, fill=False, edgecolor=VALUE, linestyle="--"))
-    ax.text(0.62, -0.48, f"the past: columns 1 to {cut} of M", color=KEY, va="center")
-    ax.text(T + 0.38, 2.47, f"the future: rows {cut} to {T} of M", color=VALUE, va="center", ha="right")
-    ax.text(0.62, 2.47, f"the only way across: the N numbers of $h_{cut}$", color=STATE, va="center")
+            _arrow(ax, (t + 0.22, 1), (t + 0.78, 1), DECAY, f"$\\mathbf{{A}}_{t + 1}$", (0.38, 1.09))
+    ax.add_patch(Rectangle((0.62, -0.32), cut - 0.24, 0.64, fill=False, edgecolor=INK, linestyle="--"))
+    ax.add_patch(Rectangle((cut - 0.38, 1.68), T - cut + 0.76, 0.64, fill=False, edgecolor=INK, linestyle="--"))
+    ax.text(0.62, -0.48, f"the past: columns 1 to {cut} of $\\mathbf{{M}}$", va="center")
+    ax.text(T + 0.38, 2.47, f"the future: rows {cut} to {T} of $\\mathbf{{M}}$", va="center", ha="right")
+    ax.text(0.62, 2.47, f"the only way across: the N numbers of $\\mathbf{{h}}_{cut}$", color=STATE, va="center")
     return fig
 
 
@@ -55,10 +55,10 @@ def covering(M, rows: list[int], columns: list[int]):
 
 
 def two_matrices(left, right, titles: tuple[str, str], cut: int):
-    """Two mixing matrices side by side, the same cut block outlined in both; colours show square roots."""
+    """Two mixing matrices side by side, the same cut block outlined in both; colours show roots of sizes."""
     fig, axes = figure(7.4, 3.7, columns=2)
     for ax, M, title in zip(axes, (left, right), titles):
-        _heat(ax, np.sign(M) * np.abs(M) ** 0.5)
+        _heat(ax, np.abs(M) ** 0.5)
         _outline(ax, cut, len(M))
         ticks = [1, *range(16, len(M) + 1, 16)]
         ax.set(title=title, xticks=ticks, yticks=ticks, xlabel="input s")
@@ -66,7 +66,8 @@ def two_matrices(left, right, titles: tuple[str, str], cut: int):
     return fig
 
 
-_LINES = ((VALUE, "-", "o"), (STATE, "-", "s"), (ERASE, "--", "^"), (KEY, ":", "D"), (DECAY, "-.", "v"))
+# The matrix of outputs comes first and the recurrence second; further ones are variants of the first.
+_LINES = ((VALUE, "-", "o"), (STATE, "-", "s"), (VALUE, "--", "^"), (VALUE, ":", "D"))
 
 
 def rank_curves(curves: dict[str, np.ndarray]):
@@ -79,7 +80,7 @@ def rank_curves(curves: dict[str, np.ndarray]):
     for (label, ranks), (color, dash, marker) in zip(curves.items(), _LINES):
         ax.plot(cuts, ranks, color=color, linestyle=dash, marker=marker, markersize=3.5, linewidth=1.2, label=label)
     ax.set(xlabel="cut k", ylabel="rank of the cut block", xlim=(0, T + 1), ylim=(0, None))
-    ax.legend(loc="upper left")
+    ax.legend(loc="upper left", frameon=False)
     return fig
 
 
@@ -96,12 +97,12 @@ def spectra(curves: dict[str, np.ndarray], tolerances: tuple[float, ...] = ()):
         ax.plot(index, shown, color=color, linestyle=dash, marker=marker, markersize=3.5, linewidth=1.2, label=label)
     for tolerance in tolerances:
         ax.axhline(tolerance, color=INK, linewidth=0.8, linestyle=(0, (1, 3)))
-        ax.text(len(values) + 0.4, tolerance * 1.6, f"rtol = {tolerance:.0e}", ha="right", fontsize=9)
+        ax.text(len(values) + 0.4, tolerance * 1.6, f"rtol = {tolerance:g}", ha="right", fontsize=9)
     ax.axhspan(rounding / 40, rounding, color=GRID, alpha=0.6, linewidth=0)
     ax.text(0.7, rounding / 14, "rounding", fontsize=9)
     ax.set(xlabel="number of the singular value", ylabel="relative to the largest", yscale="log")
     ax.set(xlim=(0.5, None), ylim=(rounding / 40, 4))
-    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
     return fig
 
 
@@ -114,14 +115,16 @@ def _node(ax, x: float, y: float, text: str, color: str, *, strong: bool = False
 def _arrow(ax, start: tuple, end: tuple, color: str, label: str, offset: tuple[float, float]):
     ax.annotate("", xy=end, xytext=start, arrowprops={"arrowstyle": "->", "color": color, "linewidth": 1.3})
     x = start[0] + offset[0] if start[0] == end[0] else start[0] - 0.22 + offset[0]
-    ax.text(x, offset[1], label, fontsize=8, color=color if color != GRID else INK)
+    ax.text(x, offset[1], label, color=color if color != GRID else INK)
 
 
 def _heat(ax, M):
-    """A heat map with rows and columns numbered from 1: amber is positive, blue negative."""
-    size, T = np.abs(M).max(), len(M)
-    ax.imshow(M, cmap=_SIGNED, vmin=-size, vmax=size, extent=(0.5, T + 0.5, T + 0.5, 0.5), interpolation="nearest")
+    """A heat map with rows and columns numbered from 1: the larger an entry's size, the darker."""
+    sizes, T = np.abs(M), len(M)
+    ax.imshow(sizes, cmap=_SIZES, vmin=0, extent=(0.5, T + 0.5, T + 0.5, 0.5), interpolation="nearest")
 
 
 def _outline(ax, cut: int, T: int):
-    ax.add_patch(Rectangle((0.5, cut - 0.5), cut, T - cut + 1, fill=False, edgecolor=STATE, linewidth=2.4))
+    block = Rectangle((0.5, cut - 0.5), cut, T - cut + 1, fill=False, edgecolor=STATE, linewidth=2.4)
+    block.set(zorder=3, clip_on=False)  # above the axes' own lines
+    ax.add_patch(block)

@@ -2,8 +2,9 @@
 
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.ticker import MultipleLocator
 
-from lineage_lib.figures import DECAY, ERASE, GRID, INK, KEY, PAPER, STATE, VALUE, figure
+from lineage_lib.figures import DECAY, GRID, INK, KEY, PAPER, STATE, VALUE, figure
 
 
 def mask_times_scores(L, scores, readers, writers):
@@ -35,7 +36,7 @@ def masks_as_positions(masks):
     for (upper, lower), (title, L) in zip(axes.T, masks.items()):
         upper.imshow(L, cmap=_ramp(DECAY), vmin=0, vmax=1, aspect="auto")
         upper.set_title(title)
-        upper.set_xticks([])
+        upper.tick_params(labelbottom=False)
         lower.step(range(len(L)), L[-1], where="mid", color=DECAY)
         lower.fill_between(range(len(L)), L[-1], step="mid", color=DECAY, alpha=0.2)
         lower.set_ylim(0, 1.05)
@@ -50,20 +51,15 @@ def ways_to_a_mask(masks):
 
     masks: {title: L (T, T)}, all of one size.
     """
-    fig, axes = figure(8.6, 2.7, columns=len(masks), sharey=True)
+    fig, axes = figure(8.6, 2.9, columns=len(masks), sharey=True)
     for ax, (title, L) in zip(axes, masks.items()):
         T = len(L)
-        bad = ~np.isfinite(L)
+        bad, middles = ~np.isfinite(L), np.arange(T) + 0.5
         ax.imshow(np.where(bad, 0.0, L), cmap=_ramp(DECAY), vmin=0, vmax=1, extent=(0, T, T, 0))
-        ax.contourf(
-            np.arange(T) + 0.5, np.arange(T) + 0.5, bad, levels=[0.5, 1.5], colors=[ERASE], alpha=0.35, hatches=["////"]
-        )
-        if bad.any():
-            ax.text(
-                0.96, 0.94, f"{bad.sum():,} NaN", transform=ax.transAxes, ha="right", va="top", color=INK, bbox=_BOX
-            )
-        ax.set_title(title, fontsize=10)
+        ax.contourf(middles, middles, bad, levels=[0.5, 1.5], colors=[GRID], hatches=["////"])
+        ax.set_title(f"{title}\n{bad.sum():,} NaN", fontsize=10)
         ax.set_xlabel("token s")
+        ax.xaxis.set_major_locator(MultipleLocator(T * 2 // 5))
     axes[0].set_ylabel("token t")
     return fig
 
@@ -74,12 +70,10 @@ def counted_costs(T, flops, kept, crossover):
     flops, kept: {"recurrent": values at T, "quadratic": values at T}.
     """
     fig, axes = figure(8.2, 3.3, columns=2)
-    for ax, counts, what in zip(
-        axes, (flops, kept), ("floating-point operations", "numbers kept besides X, a, B, C, Y")
-    ):
+    for ax, counts, what in zip(axes, (flops, kept), ("floating-point operations", "numbers kept")):
         _both_forms(ax, T, counts)
         ax.set_ylabel(what)
-        ax.legend(loc="upper left", frameon=False)
+    axes[0].legend(loc="lower right", frameon=False)
     axes[0].axvline(crossover, color=INK, linestyle=":")
     axes[0].text(crossover * 1.15, 0.05, f"T = {crossover}", color=INK, transform=axes[0].get_xaxis_transform())
     return fig
@@ -105,9 +99,6 @@ def _both_forms(ax, T, values):
     ax.loglog(T, values["quadratic"], color=KEY, marker="s", markersize=5, linestyle="--", label="quadratic")
     ax.set_xlabel("length T")
     ax.grid(True, color=GRID)
-
-
-_BOX = {"facecolor": PAPER, "edgecolor": "none", "pad": 2}
 
 
 def _ramp(colour):

@@ -91,6 +91,7 @@ def test_search_finds_the_chapter(page, address):
     page.get_by_text("Search finished").wait_for()
     found = page.locator("#search-results ul.search li > a").evaluate_all("links => links.map(a => a.pathname)")
     assert any(path.endswith("/solutions/02_semiseparable.html") for path in found)
+    page.locator("#search-results mjx-container").first.wait_for()  # formulas in the excerpts are typeset
 
 
 @pytest.mark.parametrize("name", CHAPTERS)

@@ -43,7 +43,7 @@ def recurrent_from_the_lemma(X, a, B, C):
     return [sum(math.prod(a[s + 1 : t + 1]) * (C[t] @ B[s]) * X[s] for s in range(t + 1)) for t in range(len(X))]
 
 
-# 3.2: one einsum, the recurrence, logarithms in long doubles, row by row
+# 3.2: one einsum, the recurrence, complex logarithms in long doubles, row by row
 def quadratic_in_one_einsum(X, a, B, C):
     return np.einsum("ts,tn,sn,sp->tp", matrices.segment_products(a), C, B, X)
 
@@ -55,10 +55,11 @@ def quadratic_as_recurrence(X, a, B, C):
 def quadratic_in_logarithms(X, a, B, C):
     X, a, B, C = (z.astype(np.longdouble) for z in (X, a, B, C))
     T = len(a)
-    log_L = np.full((T, T), -np.inf, dtype=np.longdouble)
+    log_a = np.log(a.astype(np.clongdouble))  # a negative decay turns by half a circle
+    log_L = np.full((T, T), -np.inf, dtype=np.clongdouble)
     for s in range(T):
-        log_L[s:, s] = np.cumsum(np.append(0.0, np.log(a[s + 1 :])))
-    return (np.exp(log_L) * (C @ B.T)) @ X
+        log_L[s:, s] = np.cumsum(np.append(0.0, log_a[s + 1 :]))
+    return (np.exp(log_L).real * (C @ B.T)) @ X
 
 
 def quadratic_row_by_row(X, a, B, C):

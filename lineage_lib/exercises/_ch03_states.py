@@ -1,184 +1,10 @@
-"""Chapter 03, second half: logarithms, states carried in and out, counts, the transpose (3.5 to 3.10)."""
+"""Chapter 03, third part: states carried in and out, what both forms cost, the transpose (3.7 to 3.10)."""
 
 import numpy as np
 
 from lineage_lib import matrices, reference
 from lineage_lib.exercises._ch03_forms import adas_room, draw_head
 from lineage_lib.exercises.record import Case, Exercise, Mistake
-
-
-def _log_decays(rng, T, *, resets=()):
-    log_a = np.log(rng.uniform(0.5, 1.0, T))
-    log_a[list(resets)] = -np.inf
-    return log_a
-
-
-# --- 3.5 segment sums that survive a reset ------------------------------------------------------
-
-
-def _log_cases(rng):
-    return [
-        Case((_log_decays(rng, 1),), "T = 1: the sum of nothing is 0"),
-        Case((_log_decays(rng, 3),), ""),
-        Case((_log_decays(rng, 4, resets=(2,)),), "log_a[2] = -inf: a reset"),
-        Case((_log_decays(rng, 5, resets=(0,)),), "log_a[0] = -inf: a reset at the first token"),
-        Case((np.zeros(4),), "every decay is 1"),
-        Case((np.full(9, -200.0),), "decays so strong that their products underflow; their logarithms do not"),
-        Case((_log_decays(rng, 12, resets=(3, 4, 9)),), "three resets, two of them side by side"),
-    ]
-
-
-def _differences(log_a):
-    c = np.cumsum(log_a)
-    return c[:, None] - c
-
-
-def _above(T):
-    return ~np.tri(T, dtype=bool)
-
-
-def _masked(sums):
-    return np.where(_above(len(sums)), -np.inf, sums)
-
-
-SEGMENT_LOG_SUMS = Exercise(
-    id="3.5",
-    name="segment_log_sums",
-    title="the logarithm of the mask",
-    points=3,
-    minutes=12,
-    difficulty="core",
-    returns=("logL[t, s]",),
-    cases=_log_cases,
-    oracle=matrices.segment_log_sums,
-    mistakes=(
-        Mistake(
-            "cumsum-difference",
-            "cumulative sums were subtracted; after a reset that is -inf - (-inf) = NaN: sum each segment by itself",
-            lambda log_a: _masked(_differences(log_a)),
-        ),
-        Mistake(
-            "nan-to-zero",
-            "the NaN of -inf - (-inf) were replaced by 0, which says that nothing decays after a reset; "
-            "those segments have ordinary sums",
-            lambda log_a: _masked(np.where(np.isnan(_differences(log_a)), 0.0, _differences(log_a))),
-        ),
-        Mistake(
-            "clamped-reset",
-            "-inf was replaced by a large finite number, so a reset is none any more and sums behind it lose digits",
-            lambda log_a: _masked(_differences(np.maximum(log_a, -1e9))),
-        ),
-        Mistake(
-            "includes-own",
-            "the segments include log_a[s]; entry (t, s) sums s+1 … t, so the diagonal is 0",
-            lambda log_a: _masked(matrices.segment_log_sums(log_a) + log_a),
-        ),
-        Mistake(
-            "zero-above",
-            "the entries above the diagonal are 0, and exp(0) = 1 lets the future in; they are -inf",
-            lambda log_a: np.where(_above(len(log_a)), 0.0, matrices.segment_log_sums(log_a)),
-        ),
-        Mistake(
-            "exponentiated",
-            "this is L itself; the ask is its logarithm, which does not underflow",
-            lambda log_a: np.exp(matrices.segment_log_sums(log_a)),
-        ),
-        Mistake(
-            "log-of-products",
-            "the decays were multiplied before the logarithm was taken; long products underflow to 0: add logarithms",
-            lambda log_a: np.log(matrices.segment_products(np.exp(log_a))),
-        ),
-        Mistake(
-            "transposed",
-            "this is the transpose: rows are the token t that reads, columns the token s that wrote",
-            lambda log_a: matrices.segment_log_sums(log_a).T,
-        ),
-    ),
-    hints=(
-        "No entry may be NaN. The diagonal is 0, even at a reset; everything above the diagonal is -inf.",
-        "Down column s, each row adds one more logarithm: first nothing, then log_a[s+1], then log_a[s+2], …",
-        "So column s is a cumulative sum down the rows of: zeros down to row s, then log_a from row s+1 on. "
-        "Zeros are harmless where -inf minus -inf is not.",
-        "Build the (T, T) array whose row t is log_a[t] strictly below the diagonal and 0 elsewhere, "
-        "sum it cumulatively along axis 0, and put -inf above the diagonal at the end.",
-    ),
-)
-
-
-# --- 3.6 packed documents -----------------------------------------------------------------------
-
-
-def _packed_cases(rng):
-    return [
-        Case((_log_decays(rng, 1), [1]), "one document of one token"),
-        Case((_log_decays(rng, 5), [3, 2]), "two documents"),
-        Case((_log_decays(rng, 3), [1, 1, 1]), "three documents of one token each"),
-        Case((_log_decays(rng, 7), [7]), "one document"),
-        Case((_log_decays(rng, 8, resets=(2,)), [4, 1, 3]), "the model itself resets at token 2"),
-        Case((_log_decays(rng, 16), [2, 6, 1, 5, 2]), "five documents"),
-    ]
-
-
-def packed_oracle(log_a, lengths):
-    return _set_at(log_a, _starts(lengths), -np.inf)
-
-
-def _starts(lengths):
-    return np.cumsum([0, *lengths[:-1]])
-
-
-def _set_at(log_a, positions, value):
-    out = np.array(log_a, dtype=float)
-    out[positions] = value
-    return out
-
-
-PACKED = Exercise(
-    id="3.6",
-    name="packed_log_decays",
-    title="a reset at every document start",
-    points=1,
-    minutes=6,
-    difficulty="warm-up",
-    returns=("log_a[t]",),
-    cases=_packed_cases,
-    oracle=packed_oracle,
-    mistakes=(
-        Mistake(
-            "first-not-reset",
-            "the first document starts without a reset; whatever state is carried in would leak into it",
-            lambda log_a, lengths: _set_at(log_a, _starts(lengths)[1:], -np.inf),
-        ),
-        Mistake(
-            "last-token-reset",
-            "the reset stands at the last token of each document and erases what that token should still see; "
-            "a_t acts before token t is written, so the reset belongs to the first token",
-            lambda log_a, lengths: _set_at(log_a, np.cumsum(lengths) - 1, -np.inf),
-        ),
-        Mistake(
-            "one-late",
-            "the reset stands at the second token of each document, so its first token is forgotten too",
-            lambda log_a, lengths: _set_at(log_a, [s + 1 for s in _starts(lengths) if s + 1 < len(log_a)], -np.inf),
-        ),
-        Mistake(
-            "log-of-one",
-            "the logarithm was set to 0, a decay of 1, which keeps everything; a decay of 0 has the logarithm -inf",
-            lambda log_a, lengths: _set_at(log_a, _starts(lengths), 0.0),
-        ),
-        Mistake(
-            "finite-penalty",
-            "a large finite number stands where -inf belongs; sums that cross it lose the digits of everything else",
-            lambda log_a, lengths: _set_at(log_a, _starts(lengths), -1e9),
-        ),
-    ),
-    hints=(
-        "As many entries change as there are documents, and entry 0 is always one of them.",
-        "Document number i starts where the lengths before it add up to.",
-        "np.cumsum of the lengths says where documents end; with a 0 in front and the last left off, where they start.",
-        "Copy log_a, and write minus infinity at the start of every document.",
-    ),
-)
-
 
 # --- 3.7 the quadratic form with an initial state -----------------------------------------------
 
@@ -193,6 +19,7 @@ def _state_cases(rng):
         Case(head(3, 2, 4), ""),
         Case(head(4, 3, 2, a=1.0), "every decay is 1"),
         Case(head(5, 2, 3, resets=(2,)), "a[2] = 0: from there on S0 is gone"),
+        Case(head(5, 3, 4, negative=(0, 1, 3)), "a[0], a[1] and a[3] are negative"),
         Case(head(14, 4, 3, resets=(0,)), "a[0] = 0: S0 is erased before the first write"),
         Case(head(19, 5, 2), ""),
     ]
@@ -211,7 +38,7 @@ FROM_STATE = Exercise(
     name="ssd_from_state",
     title="add what the initial state says",
     points=2,
-    minutes=8,
+    minutes=6,
     difficulty="core",
     returns=("Y[t, p]",),
     cases=_state_cases,
@@ -238,12 +65,22 @@ FROM_STATE = Exercise(
             lambda X, a, B, C, S0: _with_state_weights(a, X, a, B, C, S0),
         ),
         Mistake(
-            "first-output-only",
-            "S0 reached the first output only; it keeps fading through all of them",
-            lambda X, a, B, C, S0: _with_state_weights(np.append(a[0], 0 * a[1:]), X, a, B, C, S0),
+            "decayed-one-step-late",
+            "at token t the decays of S0 ran up to a_{t-1} only; a_t acts before the read, so they run up to a_t",
+            lambda X, a, B, C, S0: _with_state_weights(np.append(1.0, np.cumprod(a)[:-1]), X, a, B, C, S0),
         ),
         Mistake(
-            "state-not-fading-with-the-rest",
+            "decayed-to-the-end",
+            "S0 was multiplied by the product of all T decays at every token; by token t only a_1 … a_t have acted",
+            lambda X, a, B, C, S0: _with_state_weights(np.full_like(a, a.prod()), X, a, B, C, S0),
+        ),
+        Mistake(
+            "read-with-b",
+            "S0 was read with the key B_t; reading is what the query C_t does",
+            lambda X, a, B, C, S0: matrices.ssd_quadratic(X, a, B, C) + np.cumprod(a)[:, None] * (B @ S0),
+        ),
+        Mistake(
+            "first-decay-only",
             "only the first decay was applied to S0; the later ones multiply it as well",
             lambda X, a, B, C, S0: _with_state_weights(np.full_like(a, a[0]), X, a, B, C, S0),
         ),
@@ -276,9 +113,9 @@ def _weighted_state(start, writes, X, B, S0):
 FINAL_STATE = Exercise(
     id="3.8",
     name="ssd_final_state",
-    title="the last state, without a loop",
+    title="the state after the last token",
     points=2,
-    minutes=8,
+    minutes=7,
     difficulty="core",
     returns=("S[n, p]",),
     cases=_final_cases,
@@ -306,7 +143,13 @@ FINAL_STATE = Exercise(
         ),
         Mistake(
             "decay-from-the-start",
-            "write s was weighted by its distance from the start; what counts is how far it is from the end",
+            "write s was multiplied by the decays from the start up to a_s; what it has met by the end are s+1 … T",
+            lambda X, a, B, S0: _weighted_state(a.prod(), np.cumprod(a), X, B, S0),
+        ),
+        Mistake(
+            "column-of-the-mask",
+            "the weights are the first column of L, what is left of write 1 at each token; what is left of each write "
+            "at the last token is the last row",
             lambda X, a, B, S0: _weighted_state(a.prod(), matrices.segment_products(a)[:, 0], X, B, S0),
         ),
         Mistake(
@@ -318,11 +161,6 @@ FINAL_STATE = Exercise(
             "cumulative-ratio",
             "a product of all decays was divided by a cumulative product; after a reset that is 0/0, hence NaN",
             lambda X, a, B, S0: _weighted_state(a.prod(), a.prod() / np.cumprod(a), X, B, S0),
-        ),
-        Mistake(
-            "transposed",
-            "this is the transpose, (P, N); the state is (N, P), rows are keys",
-            lambda X, a, B, S0: final_state_oracle(X, a, B, S0).T,
         ),
     ),
     hints=(
@@ -348,7 +186,7 @@ CROSSOVER = Exercise(
     name="crossover_length",
     title="where the recurrence is cheaper",
     points=1,
-    minutes=6,
+    minutes=4,
     difficulty="warm-up",
     returns=("T",),
     cases=lambda rng: [
@@ -415,6 +253,7 @@ def _transpose_cases(rng):
         Case(draw_head(rng, 3, 2, 4), ""),
         Case(draw_head(rng, 6, 3, 2, resets=(2,)), "a[2] = 0: nothing crosses from token 2 to token 1"),
         Case(draw_head(rng, 5, 2, 3, a=1.0), "every decay is 1"),
+        Case(draw_head(rng, 6, 2, 4, negative=(1, 2, 4)), "a[1], a[2] and a[4] are negative"),
         Case(draw_head(rng, 21, 4, 3, resets=(0, 9, 10)), "resets at 0, 9 and 10"),
         Case(draw_head(rng, 1500, 3, 2), "1,500 tokens: a T by T matrix takes 18 MB", max_bytes=2_000_000),
     ]
@@ -427,6 +266,12 @@ def transpose_oracle(dY, a, B, C):
 def _backward(dY, decays, keys, queries):
     """From the last token to the first: decay by ``decays[s]``, write ``keys[s]``, read ``queries[s]``."""
     return reference.ssd_recurrent(dY[::-1], decays[::-1], keys[::-1], queries[::-1])[0][::-1]
+
+
+def _by_division(dY, a, B, C):
+    products = np.cumprod(a)[:, None]
+    gathered = np.cumsum(((products * C)[:, :, None] * dY[:, None, :])[::-1], axis=0)[::-1]
+    return np.einsum("sn,snp->sp", B / products, gathered)
 
 
 TRANSPOSE = Exercise(
@@ -461,9 +306,15 @@ TRANSPOSE = Exercise(
             lambda dY, a, B, C: _backward(dY, np.append(a[1:], 1.0), B, C),
         ),
         Mistake(
-            "no-decay",
-            "the decays were not used; between token s+1 and token s the state is multiplied by a_{s+1}",
-            lambda dY, a, B, C: _backward(dY, np.ones_like(a), C, B),
+            "reversed",
+            "the rows stand in the order in which they were computed, last token first; row s of dX belongs to token s",
+            lambda dY, a, B, C: transpose_oracle(dY, a, B, C)[::-1],
+        ),
+        Mistake(
+            "division",
+            "cumulative products were divided by each other; after a reset that is 0/0, hence NaN: "
+            "multiply the state by one decay a step",
+            _by_division,
         ),
         Mistake(
             "read-before-write",
@@ -488,4 +339,4 @@ TRANSPOSE = Exercise(
     ),
 )
 
-EXERCISES = (SEGMENT_LOG_SUMS, PACKED, FROM_STATE, FINAL_STATE, CROSSOVER, TRANSPOSE)
+EXERCISES = (FROM_STATE, FINAL_STATE, CROSSOVER, TRANSPOSE)
