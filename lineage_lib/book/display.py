@@ -77,7 +77,7 @@ def with_chapter_bar(source: str, slug: str) -> str:
     title, _, rest = source.partition("\n")
     bar = (
         "\n:::{div} chapter-bar\n"
-        f"{{download}}`Download this chapter's notebook </chapters/{slug}.ipynb>` and solve it in JupyterLab; "
+        f"{{download}}`Download this chapter’s notebook </chapters/{slug}.ipynb>` and solve it in JupyterLab; "
         "{doc}`how to work with it </book/how_to_work>`. Hints and answers on this page are folded.\n:::\n"
     )
     return f"{title}\n{bar}{rest}"

@@ -111,11 +111,11 @@ RECURRENT = Exercise(
         ),
     ),
     hints=(
-        "With one token the output is (C_1 · B_1) x_1, whatever the decay: nothing is there yet that could fade.",
+        "With one token the output is `(C[0] · B[0]) X[0]`, whatever the decay: nothing is there yet that could fade.",
         "Three things happen at a step, in this order: the old state shrinks, the token is written, the state is read.",
-        "The state is an (N, P) array that starts as zeros and lives outside the loop. A write is an outer product.",
-        "Inside the loop over t the state becomes a[t] times itself plus the outer product of row t of B with "
-        "row t of X; after that, row t of the output is the transposed state applied to row t of C.",
+        "The state is an `(N, P)` array that starts as zeros and lives outside the loop. A write is an outer product.",
+        "Inside the loop over t the state becomes `a[t]` times itself plus the outer product of row t of `B` with "
+        "row t of `X`; after that, row t of the output is the transposed state applied to row t of `C`.",
     ),
 )
 
@@ -190,12 +190,13 @@ QUADRATIC = Exercise(
         ),
     ),
     hints=(
-        "The first row of the output is (C_1 · B_1) x_1, and with T = 1 no decay may show in the result.",
-        "Three arrays meet: the mask L (T, T), the scores (T, T), the inputs (T, P). "
+        "The first row of the output is `(C[0] · B[0]) X[0]`, and with `T = 1` no decay may show in the result.",
+        "Three arrays meet: the mask `(T, T)`, the scores `(T, T)`, the inputs `(T, P)`. "
         "Two of them meet entry by entry, and the result meets the third as a matrix.",
-        "Row t, column s of the scores is the query of t with the key of s. matrices.segment_products gives the mask.",
-        "One line: the mask times, entry by entry, the matrix product of C with B transposed; "
-        "all of that matrix-multiplied with X. Mind the brackets: * and @ bind equally strongly.",
+        "Row t, column s of the scores is the query of t with the key of s. `matrices.segment_products` gives the "
+        "mask.",
+        "One line: the mask times, entry by entry, the matrix product of `C` with `B` transposed; "
+        "all of that matrix-multiplied with `X`. Mind the brackets: `*` and `@` bind equally strongly.",
     ),
 )
 
@@ -286,11 +287,12 @@ LINEAR_ATTENTION = Exercise(
         ),
     ),
     hints=(
-        "The last row of the output is q · (Kᵀ V); the first row only knows the first token.",
-        "Each token makes an (N, P) matrix. Stack them to (T, N, P) and sum along time.",
-        "np.cumsum with axis=0 sums along time. K as (T, N, 1) times V as (T, 1, P) makes all outer products.",
-        "After the cumulative sum, row t of the output sums over n: entry n of row t of Q times row n of state t. "
-        "An einsum says that in one line.",
+        "The last row of the output is `Q[-1] · (Kᵀ V)`; the first row only knows the first token.",
+        "Each token makes an `(N, P)` matrix. Stack them to `(T, N, P)` and sum along time.",
+        "`np.cumsum` with `axis=0` sums along time. `K` as `(T, N, 1)` times `V` as `(T, 1, P)` makes all outer "
+        "products.",
+        "After the cumulative sum, row t of the output sums over n: entry n of row t of `Q` times row n of state t. "
+        "An `einsum` says that in one line.",
     ),
 )
 
@@ -394,13 +396,13 @@ DIAGONAL = Exercise(
         ),
     ),
     hints=(
-        "When all columns of A are equal the result is that of ssd_quadratic. When one channel is reset, "
+        "When all columns of `A` are equal the result is that of `ssd_quadratic`. When one channel is reset, "
         "the other channels still remember.",
         "The layer is a sum over n of small layers with state size 1. Each is one you have already written.",
-        "Channel n alone: decays are column n of A, keys column n of B, queries column n of C. "
+        "Channel n alone: decays are column n of `A`, keys column n of `B`, queries column n of `C`. "
         "Its scores are an outer product of two vectors of length T.",
-        "Loop over n and add up: segment products of column n, times the outer product of columns n of C and B, "
-        "matrix-multiplied with X.",
+        "Loop over n and add up: segment products of column n, times the outer product of columns n of `C` and `B`, "
+        "matrix-multiplied with `X`.",
     ),
 )
 

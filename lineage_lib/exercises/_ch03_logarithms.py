@@ -110,13 +110,13 @@ SEGMENT_LOG_SUMS = Exercise(
         ),
     ),
     hints=(
-        "No entry may be NaN, and both -inf minus -inf and 0 times -inf are. The diagonal is 0, even at a reset; "
-        "everything above the diagonal is -inf.",
-        "Down column s, each row adds one more logarithm: first nothing, then log_a[s+1], then log_a[s+2], …",
-        "So column s is a cumulative sum down the rows of: zeros down to row s, then log_a from row s+1 on. "
-        "Zeros are harmless where -inf minus -inf is not.",
-        "Build the (T, T) array whose row t is log_a[t] strictly below the diagonal and 0 elsewhere, "
-        "sum it cumulatively along axis 0, and put -inf above the diagonal at the end.",
+        "No entry may be NaN, and both `-inf` minus `-inf` and 0 times `-inf` are. The diagonal is 0, even at a reset; "
+        "everything above the diagonal is `-inf`.",
+        "Down column s, each row adds one more logarithm: first nothing, then `log_a[s + 1]`, then `log_a[s + 2]`, …",
+        "So column s is a cumulative sum down the rows of: zeros down to row s, then `log_a` from row `s + 1` on. "
+        "Zeros are harmless where `-inf` minus `-inf` is not.",
+        "Build the `(T, T)` array whose row t is `log_a[t]` strictly below the diagonal and 0 elsewhere, "
+        "sum it cumulatively along axis 0, and put `-inf` above the diagonal at the end.",
     ),
 )
 
@@ -207,9 +207,9 @@ PACKED = Exercise(
     hints=(
         "As many entries change as there are documents, and entry 0 is always one of them.",
         "Document number i starts where the lengths before it add up to.",
-        "np.cumsum of the lengths says where documents end; with a 0 in front and the last left off, where they start. "
-        "Put the 0 in front first: np.cumsum([]) is an array of floats, and floats are no index.",
-        "Copy log_a, and write minus infinity at the start of every document.",
+        "`np.cumsum` of the lengths says where documents end; with a 0 in front and the last left off, where they "
+        "start. Put the 0 in front first: `np.cumsum([])` is an array of floats, and floats are no index.",
+        "Copy `log_a`, and write minus infinity at the start of every document.",
     ),
 )
 

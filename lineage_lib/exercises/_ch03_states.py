@@ -86,10 +86,11 @@ FROM_STATE = Exercise(
         ),
     ),
     hints=(
-        "With S0 = 0 this is exercise 3.2. With X = 0 only S0 speaks: the first output is then a_1 S0ᵀ C_1.",
-        "The layer is linear, so the answer is a sum: what X says to an empty state, plus what S0 says to no input.",
-        "What S0 says at token t is S0ᵀ C_t times the product of all decays up to and including a_t.",
-        "np.cumprod(a) holds those products; C @ S0 holds all reads. Multiply row t of the second by entry t "
+        "With `S0 = 0` this is exercise 3.2. With `X = 0` only `S0` speaks: the first output is then `a[0] S0ᵀ C[0]`.",
+        "The layer is linear, so the answer is a sum: what `X` says to an empty state, plus what `S0` says to no "
+        "input.",
+        "What `S0` says at token t is `S0ᵀ C[t]` times the product of all decays up to and including `a[t]`.",
+        "`np.cumprod(a)` holds those products; `C @ S0` holds all reads. Multiply row t of the second by entry t "
         "of the first, and add the quadratic form.",
     ),
 )
@@ -164,12 +165,11 @@ FINAL_STATE = Exercise(
         ),
     ),
     hints=(
-        "The last token arrives in full: with T = 1 the answer is a_1 S0 + B_1 x_1ᵀ.",
-        "The lemma of the page, at t = T: one term for S0 and a sum over s of weighted outer products.",
-        "The weights of the writes are the last row of the mask L. "
-        "A sum over s of outer products is one matrix product.",
-        "Scale row s of B by entry s of the last row of the segment products, transpose, multiply with X, "
-        "and add S0 times the product of all decays.",
+        "The last token arrives in full: with `T = 1` the answer is `a[0] S0 + B[0] X[0]ᵀ`.",
+        "The lemma of the page, at the last token: one term for `S0` and a sum over s of weighted outer products.",
+        "The weights of the writes are the last row of the mask. A sum over s of outer products is one matrix product.",
+        "Scale row s of `B` by entry s of the last row of the segment products, transpose, multiply with `X`, "
+        "and add `S0` times the product of all decays.",
     ),
 )
 
@@ -234,9 +234,9 @@ CROSSOVER = Exercise(
     ),
     hints=(
         "At the length before the answer the recurrence must not yet win, and at the answer it must.",
-        "Add up the table: one total is a number times T, the other a number times T².",
-        "Divide both totals by T. The recurrence wins when what is left of the quadratic one is larger.",
-        "The lengths at which it wins are those above 5 N P / (2 N + 2 P + 3); the answer is the first whole number "
+        "Add up the table: one total is a number times `T`, the other a number times `T²`.",
+        "Divide both totals by `T`. The recurrence wins when what is left of the quadratic one is larger.",
+        "The lengths at which it wins are those above `5 N P / (2 N + 2 P + 3)`; the answer is the first whole number "
         "strictly above that.",
     ),
 )
@@ -329,13 +329,14 @@ TRANSPOSE = Exercise(
         ),
     ),
     hints=(
-        "The last row of the result is (B_T · C_T) dY_T: after the last token there is nothing. "
+        "The last row of the result is `(B[-1] · C[-1]) dY[-1]`: after the last token there is nothing. "
         "The first row hears from all.",
-        "Write the sums for dX_s and dX_{s+1} under each other. What do they share, and by which decay do they differ?",
-        "The shared part is a state G_s, (N, P), that gathers C_t dY_tᵀ from the end. Which decay stands between t and "
-        "s+1 that also stands between t and s, and which one is new?",
+        "Write the sums for `dX[s]` and `dX[s + 1]` under each other. What do they share, and by which decay do they "
+        "differ?",
+        "The shared part is a state of shape `(N, P)` that gathers `C[t] dY[t]ᵀ` from the end. Which decays stand "
+        "between t and `s + 1` and also between t and s, and which one is new?",
         "Going from the last token to the first: multiply the state by the decay of the token after this one "
-        "(nothing to multiply at the last token), add the outer product of C_s and dY_s, read it with B_s.",
+        "(nothing to multiply at the last token), add the outer product of `C[s]` and `dY[s]`, read it with `B[s]`.",
     ),
 )
 

@@ -57,7 +57,7 @@ EXERCISES = (
             ),
         ),
         hints=(
-            "With a = 1 the state must come back as it was, and with a = 0 it must come back as zeros.",
+            "With `a = 1` the state must come back as it was, and with `a = 0` it must come back as zeros.",
             "Every entry of the state shrinks by the same factor.",
             "NumPy multiplies an array by a number entry by entry.",
             "One line: return the product of the two arguments, as a new array.",

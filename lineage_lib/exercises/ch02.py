@@ -19,12 +19,12 @@ EXERCISES = (
         hints=(
             "Three things hold for every right answer: the diagonal is 1, everything above it is 0, and changing the "
             "first decay changes nothing.",
-            "Entry (t, s) says what is left at step t of something that entered at step s: it has met the decays of "
+            "Entry `[t, s]` says what is left at step t of something that entered at step s: it has met the decays of "
             "the steps after s, up to and including t.",
-            "Two loops are fine. Or go row by row: row t is row t - 1 with one more decay on every entry, and a new "
+            "Two loops are fine. Or go row by row: row t is row `t - 1` with one more decay on every entry, and a new "
             "entry for the input that has just arrived.",
-            "NumPy's prod of an empty slice is 1. The slice of decays for entry (t, s) begins one place after s and "
-            "includes place t.",
+            "NumPy's `prod` of an empty slice is 1. The slice of decays for entry `[t, s]` begins one place after s "
+            "and includes place t.",
         ),
     ),
     Exercise(
@@ -42,7 +42,7 @@ EXERCISES = (
             "Feed the recurrence a single 1 at step s and zeros elsewhere: what comes out, step by step, is column s.",
             "The matrix is the one of segment products with its rows and its columns scaled.",
             "A weight that belongs to the output scales a row; a weight that belongs to the input scales a column.",
-            "The library's segment_products gives the middle factor. An array with a new last axis scales rows, one "
+            "The library's `segment_products` gives the middle factor. An array with a new last axis scales rows, one "
             "with a new first axis scales columns.",
         ),
     ),
@@ -58,10 +58,11 @@ EXERCISES = (
         oracle=_ch02_cases.diagonal_matrix,
         mistakes=_ch02_blocks.DIAGONAL_MATRIX,
         hints=(
-            "With N = 1 this must agree with the scalar recurrence, and with zeros in all but one column of B it must "
-            "agree with the scalar recurrence of that column.",
+            "With `N = 1` this must agree with the scalar recurrence, and with zeros in all but one column of `B` it "
+            "must agree with the scalar recurrence of that column.",
             "A diagonal transition lets each of the N numbers run its own scalar recurrence; the output adds them up.",
-            "So M is a sum of N matrices, each with the decays, the write weights and the read weights of one number.",
+            "So `M` is a sum of N matrices, each with the decays, the write weights and the read weights of one "
+            "number.",
             "Loop over n. The n-th summand takes column n of each of the three arguments; start from zeros.",
         ),
     ),
@@ -78,9 +79,9 @@ EXERCISES = (
         mistakes=_ch02_blocks.CUT_FACTORS,
         hints=(
             "The product of the two factors must be rows k and later, columns k and earlier, of the mixing matrix. The "
-            "shapes are (T - k, N) and (N, k + 1).",
+            "shapes are `(T - k, N)` and `(N, k + 1)`.",
             "Column s of the writing factor is what input s has left in the state once step k is done. Row i of the "
-            "reading factor is how output k + i weighs that state.",
+            "reading factor is how output `k + i` weighs that state.",
             "Grow the writing factor from an empty state: each step moves all its columns on by that step's "
             "transition and puts one more column in. For the reading factor keep the product of the transitions after "
             "step k, which starts as the identity.",
@@ -100,13 +101,13 @@ EXERCISES = (
         oracle=_ch02_cases.cut_ranks,
         mistakes=_ch02_blocks.CUT_RANKS,
         hints=(
-            "The first block is a whole column and the last one a whole row of M, so the first and the last rank are "
-            "0 or 1. Multiplying M by a number other than 0 changes no rank.",
+            "The first block is a whole column and the last one a whole row of `M`, so the first and the last rank are "
+            "0 or 1. Multiplying `M` by a number other than 0 changes no rank.",
             "The block at k starts at row k and ends with column k: in code the column bound of the slice is one more.",
             "A numerical rank counts singular values. What counts as zero is measured against the largest singular "
             "value of the same block.",
-            "np.linalg.svd has an argument that skips the two orthogonal factors. Compare strictly, so that a block of "
-            "zeros has rank 0.",
+            "`np.linalg.svd` has an argument that skips the two orthogonal factors. Compare strictly, so that a block "
+            "of zeros has rank 0.",
         ),
     ),
     Exercise(
@@ -121,7 +122,8 @@ EXERCISES = (
         oracle=_ch02_cases.semiseparable_matvec,
         mistakes=_ch02_systems.MATVEC,
         hints=(
-            "The result must equal the matrix times x. At t = 0 it is the dot product of C[0] and B[0], times x[0].",
+            "The result must equal the matrix times `x`. At `t = 0` it is the dot product of `C[0]` and `B[0]`, times "
+            "`x[0]`.",
             "Walk through the tokens once and keep N numbers. Nothing else has to be remembered.",
             "Within a step the order is: the old state decays, the new input is written, the output is read.",
             "The state's update has two terms, one from the state before and one from this token's input; the read "
@@ -142,10 +144,11 @@ EXERCISES = (
         mistakes=_ch02_systems.PARALLEL,
         hints=(
             "The mixing matrix of the answer must be the sum of the two mixing matrices, for every t and s.",
-            "The state of the two together is one state above the other: N1 + N2 numbers.",
-            "The two halves never talk to each other, both see the same x, and the output adds what is read from each.",
-            "A is block diagonal, with zeros in the two off-diagonal blocks at every step; B and C list the first "
-            "system's entries, then the second's.",
+            "The state of the two together is one state above the other: `N1 + N2` numbers.",
+            "The two halves never talk to each other, both see the same `x`, and the output adds what is read from "
+            "each.",
+            "`A` is block diagonal, with zeros in the two off-diagonal blocks at every step; `B` and `C` list the "
+            "first system's entries, then the second's.",
         ),
     ),
     Exercise(
@@ -162,13 +165,14 @@ EXERCISES = (
         mistakes=_ch02_systems.SERIES,
         hints=(
             "The mixing matrix of the answer must be the product of the two, the second system's on the left. For "
-            "T = 1 it is one number: C2 · B2 times C1 · B1.",
-            "Write down both recurrences, the second with input u_t, and the state as h1 above h2. Then remove u_t and "
-            "h1_t from the second one: only the old states and x_t may remain on the right.",
-            "Replacing u_t by its read of h1_t, and h1_t by its own recurrence, leaves two terms in the second update: "
-            "one with the old h1 and one with x_t.",
-            "The term with the old h1 is the lower left block of A: an N2 x N1 outer product at every step, with the "
-            "first transition inside. The term with x_t is the lower half of B. The upper half of C is zero.",
+            "`T = 1` it is one number: `C2[0] · B2[0]` times `C1[0] · B1[0]`.",
+            "Write down both recurrences, the second with input `u[t]`, and the state as `h1` above `h2`. Then remove "
+            "`u[t]` and the new `h1` from the second one: only the old states and `x[t]` may remain on the right.",
+            "Replacing `u[t]` by its read of the new `h1`, and the new `h1` by its own recurrence, leaves two terms in "
+            "the second update: one with the old `h1` and one with `x[t]`.",
+            "The term with the old `h1` is the lower left block of `A`: an N2 × N1 outer product at every step, with "
+            "the first transition inside. The term with `x[t]` is the lower half of `B`. The upper half of `C` is "
+            "zero.",
         ),
     ),
     Exercise(
@@ -189,9 +193,9 @@ EXERCISES = (
             "At every k take a basis of the row space of the cut block as rows, at most N of them. The first N right "
             "singular vectors do, and their rows are orthonormal.",
             "For orthonormal rows, the coordinates of a vector of the row space are its dot products with the rows. "
-            "That gives C from row k of M, and A from the new basis without its newest column.",
-            "Three assignments in a loop over k: B takes the basis' last column, C the coordinates of the block's "
-            "first row, A the coordinates of the shortened new basis in the old one. Near both ends there are fewer "
+            "That gives `C` from row k of `M`, and `A` from the new basis without its newest column.",
+            "Three assignments in a loop over k: `B` takes the basis' last column, `C` the coordinates of the block's "
+            "first row, `A` the coordinates of the shortened new basis in the old one. Near both ends there are fewer "
             "than N rows: write into the corner of arrays of zeros.",
         ),
     ),
@@ -208,12 +212,12 @@ EXERCISES = (
         view=_ch02_cases.taylor_matrix,
         mistakes=_ch02_systems.TAYLOR,
         hints=(
-            "A query of zeros gives every input the weight 1, whatever the keys are. With D = 1, query 2 and key 3 the "
-            "weight is 1 + 6 + 18 = 25.",
+            "A query of zeros gives every input the weight 1, whatever the keys are. With `D = 1`, query 2 and key 3 "
+            "the weight is `1 + 6 + 18 = 25`.",
             "Look for one feature vector a query and one a key, made in the same order, whose dot product is the "
             "polynomial. What a token writes is made from its key, what it reads with from its query.",
             "The constant takes one feature, which is 1. The linear term takes the D entries themselves. The square of "
-            "a dot product is a sum over all pairs of entries, so it takes all D * D products of two entries.",
+            "a dot product is a sum over all pairs of entries, so it takes all `D * D` products of two entries.",
             "Flatten the outer product of each vector with itself. The factor 1/2 belongs on one side only. Nothing "
             "decays, so every transition is the identity.",
         ),

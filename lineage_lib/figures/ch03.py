@@ -1,8 +1,7 @@
-"""The plots of chapter 03, SSD duality. Each takes the arrays it shows."""
+"""Chapter 03's plots, SSD duality. Each takes the arrays it shows; tokens are numbered from 1, as in the formulas."""
 
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.ticker import MultipleLocator
 
 from lineage_lib.figures import DECAY, GRID, INK, KEY, PAPER, STATE, VALUE, figure
 
@@ -34,13 +33,13 @@ def masks_as_positions(masks):
     """
     fig, axes = figure(8.2, 4.4, columns=len(masks), rows=2, height_ratios=(2, 1), sharex=True)
     for (upper, lower), (title, L) in zip(axes.T, masks.items()):
-        upper.imshow(L, cmap=_ramp(DECAY), vmin=0, vmax=1, aspect="auto")
-        upper.set_title(title)
+        tokens, ticks = np.arange(1, len(L) + 1), _ticks(len(L), every=10)
+        upper.imshow(L, cmap=_ramp(DECAY), vmin=0, vmax=1, extent=_extent(len(L)), aspect="auto")
+        upper.set(title=title, yticks=ticks)
         upper.tick_params(labelbottom=False)
-        lower.step(range(len(L)), L[-1], where="mid", color=DECAY)
-        lower.fill_between(range(len(L)), L[-1], step="mid", color=DECAY, alpha=0.2)
-        lower.set_ylim(0, 1.05)
-        lower.set_xlabel("token s")
+        lower.step(tokens, L[-1], where="mid", color=DECAY)
+        lower.fill_between(tokens, L[-1], step="mid", color=DECAY, alpha=0.2)
+        lower.set(ylim=(0, 1.05), xticks=ticks, xlabel="token s")
     axes[0, 0].set_ylabel("token t")
     axes[1, 0].set_ylabel("last row of L")
     return fig
@@ -54,12 +53,11 @@ def ways_to_a_mask(masks):
     fig, axes = figure(8.6, 2.9, columns=len(masks), sharey=True)
     for ax, (title, L) in zip(axes, masks.items()):
         T = len(L)
-        bad, middles = ~np.isfinite(L), np.arange(T) + 0.5
-        ax.imshow(np.where(bad, 0.0, L), cmap=_ramp(DECAY), vmin=0, vmax=1, extent=(0, T, T, 0))
-        ax.contourf(middles, middles, bad, levels=[0.5, 1.5], colors=[GRID], hatches=["////"])
+        bad, tokens, ticks = ~np.isfinite(L), np.arange(1, T + 1), _ticks(T, every=T * 2 // 5)
+        ax.imshow(np.where(bad, 0.0, L), cmap=_ramp(DECAY), vmin=0, vmax=1, extent=_extent(T))
+        ax.contourf(tokens, tokens, bad, levels=[0.5, 1.5], colors=[GRID], hatches=["////"])
         ax.set_title(f"{title}\n{bad.sum():,} NaN", fontsize=10)
-        ax.set_xlabel("token s")
-        ax.xaxis.set_major_locator(MultipleLocator(T * 2 // 5))
+        ax.set(xticks=ticks, yticks=ticks, xlabel="token s")
     axes[0].set_ylabel("token t")
     return fig
 
@@ -99,6 +97,15 @@ def _both_forms(ax, T, values):
     ax.loglog(T, values["quadratic"], color=KEY, marker="s", markersize=5, linestyle="--", label="quadratic")
     ax.set_xlabel("length T")
     ax.grid(True, color=GRID)
+
+
+def _extent(T):
+    """The edges of a T by T table whose rows and columns are numbered from 1, the first row on top."""
+    return 0.5, T + 0.5, T + 0.5, 0.5
+
+
+def _ticks(T, *, every):
+    return [1, *range(every, T + 1, every)]
 
 
 def _ramp(colour):
