@@ -19,7 +19,7 @@ from lineage_lib.book.citations import authors, cite_links, known_addresses
 from lineage_lib.book.display import display_cells, folded_hints, outside_code, plain, without_front_matter
 from lineage_lib.book.lines import keep_together
 from lineage_lib.book.numbering import chapter_numbers
-from lineage_lib.checks import CheckFailed, check
+from lineage_lib.checks import judge
 from lineage_lib.exercises import find
 from lineage_lib.paths import CHAPTERS, ROOT, SOLUTIONS
 
@@ -360,13 +360,14 @@ def test_the_map_has_every_chapter_and_links_those_that_exist(book):
     assert linked == {chapter_number(page) for page in CHAPTER_PAGES}
 
 
-def test_how_to_work_shows_what_a_check_really_says():
-    def decay(s, a):
-        return (1 - a) * s
-
-    with pytest.raises(CheckFailed) as failed:
-        check("0.1", decay)
-    assert str(failed.value) in (ROOT / "book/how_to_work.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("page", "identity", "mistake"),
+    [("book/how_to_work.md", "0.1", "complement"), ("README.md", "3.2", "decay-includes-own")],
+)
+def test_pages_show_what_a_check_really_says(page, identity, mistake):
+    exercise = find(identity)
+    (known,) = [m for m in exercise.mistakes if m.name == mistake]
+    assert judge(exercise, known.function).message in (ROOT / page).read_text(encoding="utf-8")
 
 
 def test_every_source_is_in_the_bibliography(book):
