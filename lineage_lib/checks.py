@@ -303,7 +303,8 @@ def _compare_part(exercise: Exercise, returned: str, want: np.ndarray, have: np.
         name = "NaN" if np.isnan(have[first]) else "an infinity"
         return _Problem("wrong", f"{label} contains {name} where a number is expected", (*lines, values))
     difference = float(np.abs(have[wrong].astype(complex) - want[wrong].astype(complex)).max())
-    size = ("size", f"largest |difference| {difference:.3g}, allowed {allowed:.1g}")
+    limit = f", allowed {allowed:.1g}" if want.dtype.kind in "fc" else ""
+    size = ("size", f"largest |difference| {difference:.3g}{limit}")
     coarse = have.dtype.kind == "f" and have.dtype.itemsize < 8 and difference <= 1e6 * allowed
     if want.dtype.kind == "f" and (have.dtype.kind != "f" or coarse):
         why = "it keeps about 7 digits" if coarse else "it cannot hold these values"
@@ -371,7 +372,8 @@ def _error_lines(error: BaseException) -> tuple[tuple[str, str], ...]:
     while trace is not None:
         frames.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno, trace.tb_frame.f_code.co_name))
         trace = trace.tb_next
-    own = [f for f in frames if "site-packages" not in f[0] and f[0] != __file__]
+    ours = os.path.dirname(__file__) + os.sep
+    own = [f for f in frames if "site-packages" not in f[0] and not f[0].startswith((ours, "<frozen"))]
     if own:
         file, line, name = own[-1]
         code = linecache.getline(file, line).strip()

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from lineage_lib import checks
+from lineage_lib import checks, matrices
 from lineage_lib.checks import CheckFailed, Malformed, check, judge
 from lineage_lib.exercises import Case, Exercise, Mistake, UnknownExercise, find
 
@@ -158,6 +158,20 @@ def test_prints_are_shown_on_failure_and_silent_on_success(capsys):
 
     check("0.1", talkative_right)
     assert capsys.readouterr().out == "ok 0.1 decay: 4 cases\n"
+
+
+def test_an_error_inside_the_library_is_shown_at_the_learners_line():
+    def faulty(k, v):
+        return matrices.segment_products(np.log(-k))
+
+    text = message(faulty)
+    assert "error    ValueError: a: expected finite values" in text
+    assert "in faulty: return matrices.segment_products(np.log(-k))" in text
+
+
+def test_whole_numbers_have_no_tolerance():
+    text = message(lambda k, v: len(k), oracle=lambda k, v: len(k) + 1, returns=("n",), mistakes=())
+    assert "size     largest |difference| 1\n" in text
 
 
 def test_a_forgotten_start_value_is_not_called_a_missing_helper():
