@@ -252,7 +252,7 @@ def realize_cases(rng):
     return [
         Case((np.array([[3.0]]), 1), "T = 1"),
         Case((scalar_matrix(FOUR_A, FOUR_B, FOUR_C), 1), "the four-token example"),
-        Case((matrix(_diagonal(rng, 6, 2)), 2), "from a diagonal system"),
+        Case((matrix(_diagonal(rng, 6, 3)), 3), "from a diagonal system; the cut blocks have rank 1, 2, 3, 3, 2, 1"),
         Case(
             (echo, 2),
             "the identity, and output 5 also reads input 0: the first 2 rows of many cut blocks are dependent",

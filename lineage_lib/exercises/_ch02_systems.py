@@ -367,9 +367,18 @@ def _polynomial(Q, K, weights):
     return feature_system(features(Q, weights), features(K, (1, 1, 1)))
 
 
-def _nothing_carried(Q, K):
+def _normalised(Q, K):
     A, B, C = _polynomial(Q, K, (1, 1, 0.5))
-    return 0 * A, B, C
+    return A, B, C / _dot(C, np.cumsum(B, axis=0))
+
+
+def _pairs_once(Q, K):
+    i, j = np.triu_indices(Q.shape[1])
+
+    def pairs(X):
+        return np.concatenate([np.ones((len(X), 1)), X, X[:, i] * X[:, j]], axis=1)
+
+    return feature_system(pairs(Q) * np.repeat([1, 1, 0.5], [1, Q.shape[1], len(i)]), pairs(K))
 
 
 def _squares_alone(Q, K):
@@ -385,11 +394,6 @@ TAYLOR = (
         "constant-forgotten",
         "this is z + z²/2; the series starts with 1, which takes a feature that is always 1",
         lambda Q, K: _polynomial(Q, K, (0, 1, 0.5)),
-    ),
-    Mistake(
-        "first-order-only",
-        "this is 1 + z; the term z²/2 is missing",
-        lambda Q, K: _polynomial(Q, K, (1, 1, 0)),
     ),
     Mistake(
         "half-forgotten",
@@ -408,6 +412,12 @@ TAYLOR = (
         _squares_alone,
     ),
     Mistake(
+        "mixed-terms-once",
+        "each product of two different entries was counted once; (q1 k1 + q2 k2)² has 2 q1 q2 k1 k2, so a pair that "
+        "is kept once needs the factor 2",
+        _pairs_once,
+    ),
+    Mistake(
         "queries-and-keys-swapped",
         "queries were written and keys read; token s writes its key, token t reads with its query",
         lambda Q, K: _polynomial(K, Q, (1, 1, 0.5)),
@@ -418,8 +428,8 @@ TAYLOR = (
         lambda Q, K: _polynomial(Q / np.sqrt(Q.shape[1]), K, (1, 1, 0.5)),
     ),
     Mistake(
-        "nothing-carried",
-        "each output sees its own input alone; nothing decays here, so every transition is the identity",
-        _nothing_carried,
+        "normalised",
+        "each row was divided by its sum; the ask is the polynomial itself, not normalised",
+        _normalised,
     ),
 )
