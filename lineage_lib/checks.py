@@ -89,30 +89,34 @@ def judge(exercise: Exercise, function: Callable, *, seed: int = 0, only: int | 
     cases = exercise.seeded_cases(seed)
     if only is not None and not (isinstance(only, int) and 0 <= only < len(cases)):
         raise ValueError(f"case: expected a number from 0 to {len(cases) - 1}, got {only!r}")
-    numbered = [(i, c) for i, c in enumerate(cases) if only in (None, i)]
-
-    failure, suspects = None, [m for m in exercise.mistakes if m.sign == "output"]
-    for number, case in numbered:
+    failure, suspects, seen = None, [m for m in exercise.mistakes if m.sign != "memory"], set()
+    for number, case in enumerate(cases):  # every case narrows the suspects, also when one alone is asked for
         expected = _call(exercise, exercise.oracle, case)
         got = _call(exercise, function, case)
         if got.cause == "not attempted":
             return Verdict(exercise, "not attempted", _stub_message(exercise, got))
         suspects = [m for m in suspects if _same(exercise, _call(exercise, m.function, case), got)]
-        problem = _compare(exercise, case, expected, got) if failure is None else None
-        if problem is not None:
+        problem = _compare(exercise, case, expected, got)
+        if problem is None:
+            continue
+        # Many slips raise the same IndexError: an exception alone is no evidence for one of them.
+        seen |= {m.name for m in suspects if got.error is None or m.sign == "error"}
+        if failure is None and only in (None, number):
             failure = (number, case, problem, got)
         if failure is not None and not suspects:
             break
 
+    ran = len(cases) if only is None else 1
     if failure is None:
-        ran = f"{len(cases)} cases" if only is None else f"case {only}"
-        return Verdict(exercise, "ok", f"ok {exercise.id} {exercise.name}: {ran}", len(numbered))
+        which = f"{len(cases)} cases" if only is None else f"case {only}"
+        return Verdict(exercise, "ok", f"ok {exercise.id} {exercise.name}: {which}", ran)
     number, case, problem, got = failure
     if problem.cause == "memory":
         suspects = [m for m in exercise.mistakes if m.sign == "memory"]
-    mistake = suspects[0] if suspects else None
+        seen = {m.name for m in suspects}
+    mistake = next((m for m in suspects if m.name in seen), None)
     message = _explain(exercise, number, case, problem, got, mistake)
-    return Verdict(exercise, problem.cause, message, len(numbered), mistake.name if mistake else None)
+    return Verdict(exercise, problem.cause, message, ran, mistake.name if mistake else None)
 
 
 # --- one call -----------------------------------------------------------------------------------
@@ -189,12 +193,15 @@ def _parts(exercise: Exercise, output, case: Case) -> list[np.ndarray]:
         except Malformed:
             raise
         except Exception as error:
-            raise Malformed(f"what it returned cannot be used ({type(error).__name__}: {error})") from error
+            raise Malformed(f"what it returned cannot be used ({_said(error)})") from error
     labels = [_label(r) for r in exercise.returns]
     if len(labels) == 1:
-        if isinstance(output, tuple) and any(np.ndim(part) for part in output):
-            raise Malformed(f"expected {labels[0]} alone, got a tuple of {len(output)} values")
-        return [_array(output, labels[0])]
+        try:
+            return [_array(output, labels[0])]
+        except Malformed as error:
+            if isinstance(output, tuple):
+                raise Malformed(f"expected {labels[0]} alone, got a tuple of {len(output)} values") from error
+            raise
     if not isinstance(output, list | tuple) or len(output) != len(labels):
         got = f"{len(output)} values" if isinstance(output, list | tuple) else _kind(output)
         raise Malformed(f"expected {len(labels)} values ({', '.join(labels)}), got {got}")
@@ -202,15 +209,25 @@ def _parts(exercise: Exercise, output, case: Case) -> list[np.ndarray]:
 
 
 def _array(value, label: str = "value") -> np.ndarray:
-    if hasattr(value, "detach"):  # a torch tensor
-        value = value.detach().cpu().numpy()
     try:
-        array = np.asarray(value)
+        array = np.asarray(_plain(value))
     except ValueError as error:
         raise Malformed(f"{label} is not an array: its rows have different lengths") from error
+    except Exception as error:  # what a learner returns can fail in any way
+        raise Malformed(f"{label} cannot be read as an array ({_said(error)})") from error
     if array.dtype.kind not in "biufc":
         raise Malformed(f"{label} is not numeric, got {_kind(value)}")
     return array
+
+
+def _plain(value):
+    """A torch tensor, or a list of them, as what NumPy can read."""
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if not hasattr(value, "detach") or isinstance(value, type):
+        return value
+    tensor = value.detach().cpu()
+    return tensor.to_dense().resolve_conj().resolve_neg().numpy()
 
 
 def _label(returned: str) -> str:
@@ -223,8 +240,24 @@ def _axes(returned: str) -> list[str]:
 
 
 def _kind(value) -> str:
+    if value is None or isinstance(value, type):
+        return "None" if value is None else f"the class {value.__name__}"
     shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
-    return f"a {type(value).__name__}{shape}" if value is not None else "None"
+    return f"a {type(value).__name__}{shape}"
+
+
+def _said(error: BaseException) -> str:
+    """``ValueError: bad shape``, on one line of bounded length, whatever the exception does."""
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    return _short(f"{type(error).__name__}: {text}".strip().rstrip(":"))
+
+
+def _short(text: str, length: int = 300) -> str:
+    text = text.replace("\n", " ")
+    return text if len(text) <= length else f"{text[:length]}… ({len(text) - length} more characters)"
 
 
 # --- comparing ----------------------------------------------------------------------------------
@@ -238,8 +271,13 @@ class _Problem:
 
 
 def _allowed(exercise: Exercise, expected: np.ndarray) -> float:
+    return exercise.rtol * _scale(expected)
+
+
+def _scale(expected: np.ndarray) -> float:
+    """The largest finite entry, at least 1."""
     finite = np.abs(expected[np.isfinite(expected)])
-    return exercise.rtol * max(1.0, float(finite.max(initial=0.0)))
+    return max(1.0, float(finite.max(initial=0.0)))
 
 
 def _wrong_entries(got: np.ndarray, expected: np.ndarray, allowed: float) -> np.ndarray:
@@ -253,7 +291,7 @@ def _wrong_entries(got: np.ndarray, expected: np.ndarray, allowed: float) -> np.
 def _same(exercise: Exercise, a: _Outcome, b: _Outcome) -> bool:
     """Two calls did the same thing: equal values, or the same failure."""
     if a.error is not None or b.error is not None:
-        return repr(a.error) == repr(b.error)
+        return type(a.error) is type(b.error) and _said(a.error) == _said(b.error)
     if a.trouble != b.trouble or len(a.parts) != len(b.parts):
         return False
     return all(
@@ -305,9 +343,13 @@ def _compare_part(exercise: Exercise, returned: str, want: np.ndarray, have: np.
     difference = float(np.abs(have[wrong].astype(complex) - want[wrong].astype(complex)).max())
     limit = f", allowed {allowed:.1g}" if want.dtype.kind in "fc" else ""
     size = ("size", f"largest |difference| {difference:.3g}{limit}")
-    coarse = have.dtype.kind == "f" and have.dtype.itemsize < 8 and difference <= 1e6 * allowed
-    if want.dtype.kind == "f" and (have.dtype.kind != "f" or coarse):
-        why = "it keeps about 7 digits" if coarse else "it cannot hold these values"
+    if have.dtype.kind == "c":
+        lines = [("dtype", f"got {have.dtype}, expected {want.dtype}"), *lines]
+    coarse = have.dtype.kind == "f" and have.dtype.itemsize < 8
+    if coarse:  # rounding to this dtype, and not a mistake, explains the difference
+        coarse = difference <= 100 * float(np.finfo(have.dtype).eps) * _scale(want)
+    if want.dtype.kind == "f" and (have.dtype.kind in "biu" or coarse):
+        why = f"it keeps about {np.finfo(have.dtype).precision + 1} digits" if coarse else "it cannot hold these values"
         dtype = ("dtype", f"got {have.dtype}, expected {want.dtype}: {why}")
         return _Problem("wrong", f"{label} has the wrong dtype", (dtype, *lines, size, values))
     return _Problem("wrong", f"{label} has wrong values", (*lines, size, values))
@@ -345,7 +387,9 @@ def _explain(
         rows.append(("likely", mistake.sentence))
     printed = got.printed.strip().splitlines()
     if printed:
-        shown = printed[:5] + ([f"… {len(printed) - 5} more lines"] if len(printed) > 5 else [])
+        shown = [_short(line) for line in printed[:5]] + (
+            [f"… {len(printed) - 5} more lines"] if len(printed) > 5 else []
+        )
         rows.append(("printed", "\n           ".join(shown)))
     rows.append(("again", f'check("{exercise.id}", {exercise.name}, case={number})'))
     return "\n".join(
@@ -367,7 +411,7 @@ def _describe(exercise: Exercise, case: Case) -> str:
 
 def _error_lines(error: BaseException) -> tuple[tuple[str, str], ...]:
     """What was raised, and the learner's own line that raised it: the last frame outside libraries."""
-    rows = [("error", f"{type(error).__name__}: {error}".rstrip(": "))]
+    rows = [("error", _said(error))]
     frames, trace = [], error.__traceback__
     while trace is not None:
         frames.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno, trace.tb_frame.f_code.co_name))

@@ -89,7 +89,7 @@ def test_a_mistake_must_agree_on_every_case():
         (lambda k, v: np.full((len(k), len(v)), np.nan), "S contains NaN where a number is expected"),
         (lambda k, v: np.outer(k, v) / 0.0, "S contains an infinity where a number is expected"),
         (lambda k, v: np.outer(k, v / 3).astype(int), "S has the wrong dtype"),
-        (lambda k, v: np.outer(k, v).astype(complex) * 1j, "S has the wrong dtype"),
+        (lambda k, v: np.outer(k, v).astype(complex) * 1j, "got complex128, expected float64"),
         (lambda k, v: [[1.0], [2.0, 3.0]], "its rows have different lengths"),
         (lambda k, v: (np.outer(k, v), v), "expected S alone, got a tuple of 2 values"),
         (lambda k, v: "S", "S is not numeric, got a str"),
@@ -220,6 +220,66 @@ def test_view_compares_what_many_answers_share():
     assert judge(exercise(**in_a_dict), lambda k, v: {"S": np.outer(k, v)}).passed
     assert "expected a dict" in message(outer, **in_a_dict)
     assert "cannot be used (KeyError" in message(lambda k, v: {}, **in_a_dict)
+
+
+def test_one_case_names_what_all_cases_name():
+    """The line the message suggests must not find another culprit: every case narrows the suspects."""
+    once = Mistake("once", "wrong on short keys only", lambda k, v: np.outer(k, v) * (1 if len(k) > 2 else 2))
+    always = Mistake("always", "wrong everywhere", lambda k, v: 2 * np.outer(k, v))
+    verdicts = [judge(exercise(mistakes=(once, always)), always.function, only=only) for only in (None, 0, 1)]
+    assert [v.mistake for v in verdicts] == ["always"] * 3
+
+
+def test_an_exception_alone_names_no_mistake():
+    def raises(k, v):
+        return k[9]
+
+    past_the_end = Mistake("past-the-end", "k was read past its end", raises)
+    assert judge(exercise(mistakes=(past_the_end,)), raises).mistake is None
+    told = Mistake("past-the-end", "k was read past its end", raises, sign="error")
+    assert judge(exercise(mistakes=(told,)), raises).mistake == "past-the-end"
+
+
+class Unprintable(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("function", "part"),
+    [
+        (lambda k, v: ([[1.0], [2.0, 3.0]], 1), "expected S alone, got a tuple of 2 values"),
+        (lambda k, v: np.ndarray, "S is not numeric, got the class ndarray"),
+        (lambda k, v: [np.ndarray] * 2, "S is not numeric"),
+        (lambda k, v: raise_(Unprintable()), "your function raised Unprintable"),
+        (lambda k, v: raise_(ValueError("x" * 10_000)), "more characters)"),
+        (lambda k, v: np.outer(k, v).astype(np.float16), "it keeps about 4 digits"),
+    ],
+    ids=["ragged-tuple", "class", "classes", "unprintable", "long", "half"],
+)
+def test_nothing_a_learner_returns_breaks_the_check(function, part):
+    text = message(function)
+    assert part in text
+    assert len(text) < 2_000
+
+
+def raise_(error):
+    raise error
+
+
+def test_torch_forms_are_read():
+    torch = pytest.importorskip("torch")
+
+    def rows(k, v):
+        return [torch.tensor(row, requires_grad=True) for row in np.outer(k, v)]
+
+    def sparse(k, v):
+        return torch.tensor(np.outer(k, v)).to_sparse()
+
+    for function in (rows, sparse, lambda k, v: tuple(rows(k, v))):
+        assert judge(exercise(), function).passed, judge(exercise(), function).message
+    brain = judge(exercise(), lambda k, v: torch.tensor(np.outer(k, v)).bfloat16())
+    assert "cannot be read as an array" in brain.message
 
 
 def test_not_a_function():

@@ -96,7 +96,8 @@ RECURRENT = Exercise(
         ),
         Mistake(
             "decay-of-the-step-before",
-            "step t used the decay a_{t-1}; the state is decayed by the number of the token that arrives, a_t",
+            "step t used the decay a_{t-1}, or the state was decayed after the read; "
+            "the state is decayed by the number of the token that arrives, a_t, and then read",
             lambda X, a, B, C: recurrent_oracle(X, np.append(1.0, a[:-1]), B, C),
         ),
         Mistake(
@@ -121,11 +122,6 @@ RECURRENT = Exercise(
 
 
 # --- 3.2 the quadratic form ---------------------------------------------------------------------
-
-
-def _softmax_rows(X, a, B, C):
-    weights = np.exp(segment_products(a) * (C @ B.T))
-    return weights / weights.sum(axis=1, keepdims=True) @ X
 
 
 def _cumulative_ratio(X, a, B, C):
@@ -156,10 +152,10 @@ QUADRATIC = Exercise(
             lambda X, a, B, C: (segment_products(a).T * (C @ B.T)) @ X,
         ),
         Mistake(
-            "transposed",
-            "mask and scores are both transposed: this is Mᵀ X, in which a token collects from those after it; "
-            "row t of M holds what token t reads",
-            lambda X, a, B, C: (segment_products(a) * (C @ B.T)).T @ X,
+            "strict-mask",
+            "the diagonal of the mask is 0, so a token does not see itself; the read comes after the write, and "
+            "L[t, t] = 1",
+            lambda X, a, B, C: np.tril(segment_products(a) * (C @ B.T), -1) @ X,
         ),
         Mistake(
             "no-decay",
@@ -178,9 +174,10 @@ QUADRATIC = Exercise(
             lambda X, a, B, C: (segment_products(a) * (B @ C.T)) @ X,
         ),
         Mistake(
-            "softmax",
-            "the rows of the masked scores went through a softmax; the duality has none: they multiply X as they are",
-            _softmax_rows,
+            "no-mask",
+            "the scores were not masked, so a token collects from all tokens, the future included, and nothing fades; "
+            "they multiply L entry by entry",
+            lambda X, a, B, C: (C @ B.T) @ X,
         ),
         Mistake(
             "cumulative-ratio",
@@ -264,9 +261,9 @@ LINEAR_ATTENTION = Exercise(
             lambda Q, K, V: np.einsum("tn,tn,tp->tp", Q, np.cumsum(K, axis=0), np.cumsum(V, axis=0)),
         ),
         Mistake(
-            "from-the-end",
-            "the sum runs over s from t to the end; causal means s from the first token up to t",
-            lambda Q, K, V: _read(Q, _states(K[::-1], V[::-1])[::-1]),
+            "wrong-axis",
+            "the outer products were summed along axis 1, over n; time is axis 0 of the (T, N, P) array",
+            lambda Q, K, V: _read(Q, np.cumsum(K[:, :, None] * V[:, None, :], axis=1)),
         ),
         Mistake(
             "normalised",
@@ -368,9 +365,9 @@ DIAGONAL = Exercise(
             lambda X, A, B, C: (_channel_masks(A).sum(axis=0) * (C @ B.T)) @ X,
         ),
         Mistake(
-            "masks-multiplied",
-            "the N masks were multiplied together; channel n sees its own decays and no other's",
-            lambda X, A, B, C: (_channel_masks(A).prod(axis=0) * (C @ B.T)) @ X,
+            "last-channel-only",
+            "only the last channel is in the output, as if each had replaced the one before; the channels are added up",
+            lambda X, A, B, C: ssd_quadratic(X, A[:, -1], B[:, -1:], C[:, -1:]),
         ),
         Mistake(
             "decay-includes-own",

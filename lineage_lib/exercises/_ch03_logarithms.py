@@ -174,8 +174,10 @@ PACKED = Exercise(
         ),
         Mistake(
             "ends",
-            "np.cumsum(lengths) says where each document ends, one past its last token; a reset stands where it starts",
+            "the position after the last token does not exist; if it came from np.cumsum(lengths), those are the ends "
+            "of the documents, and a reset stands where a document starts",
             lambda log_a, lengths: _set_at(log_a, np.cumsum(lengths), -np.inf),
+            sign="error",
         ),
         Mistake(
             "lengths-as-positions",
@@ -192,6 +194,7 @@ PACKED = Exercise(
             "with a single document nothing is left to sum, and np.cumsum([]) is an array of floats, which is no "
             "index; put the 0 of the first document in front before summing",
             lambda log_a, lengths: _set_at(_set_at(log_a, [0], -np.inf), np.cumsum(lengths[:-1]), -np.inf),
+            sign="error",
         ),
         Mistake(
             "log-of-one",

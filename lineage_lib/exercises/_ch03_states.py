@@ -149,9 +149,9 @@ FINAL_STATE = Exercise(
         ),
         Mistake(
             "column-of-the-mask",
-            "the weights are the first column of L, what is left of write 1 at each token; what is left of each write "
+            "the weights are the last column of L, in which only the last write is left; what is left of each write "
             "at the last token is the last row",
-            lambda X, a, B, S0: _weighted_state(a.prod(), matrices.segment_products(a)[:, 0], X, B, S0),
+            lambda X, a, B, S0: _weighted_state(a.prod(), matrices.segment_products(a)[:, -1], X, B, S0),
         ),
         Mistake(
             "decay-includes-own",
@@ -291,9 +291,9 @@ TRANSPOSE = Exercise(
             lambda dY, a, B, C: _backward(dY, a, C, B),
         ),
         Mistake(
-            "forward",
-            "this is M dY, from the first token to the last; Mᵀ dY runs from the last token to the first",
-            lambda dY, a, B, C: reference.ssd_recurrent(dY, a, B, C)[0],
+            "no-decay",
+            "the decays were not used; on the way from token s+1 to token s the state is multiplied by a_{s+1}",
+            lambda dY, a, B, C: _backward(dY, np.ones_like(a), C, B),
         ),
         Mistake(
             "forward-swapped",

@@ -30,7 +30,8 @@ class Mistake:
     name       stable kebab-case id, reported to teachers ("decay-after-write")
     sentence   what the learner reads: what the answer did, and what follows from the equation
     function   the wrong answer, with the exercise's signature
-    sign       "output": recognised by its values; "memory": right values, too much memory
+    sign       "output": recognised by its values; "error": by the exception it raises, and nothing
+               else; "memory": right values, too much memory
     """
 
     name: str

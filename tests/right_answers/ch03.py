@@ -247,7 +247,7 @@ def crossover_in_numpy(N, P):
     return float(T[np.argmax(T * 5 * N * P < T**2 * (2 * (N + P) + 3))])
 
 
-# 3.10: decay before the write, by reversal, PyTorch's own gradient, blocks
+# 3.10: decay before the write, by reversal, PyTorch's own gradient, column by column of M
 def transpose_decay_first(dY, a, B, C):
     T = len(dY)
     G, dX = np.zeros((B.shape[1], dY.shape[1])), np.zeros_like(dY)
@@ -275,6 +275,11 @@ def transpose_by_autograd(dY, a, B, C):
     return X.grad
 
 
+def transpose_column_by_column(dY, a, B, C):
+    """Time proportional to T², memory to T."""
+    return [(np.cumprod(np.append(1, a[s + 1 :])) * (C[s:] @ B[s])) @ dY[s:] for s in range(len(dY))]
+
+
 RIGHT_ANSWERS = {
     "3.1": [recurrent_in_lists, recurrent_value_first, recurrent_in_torch, recurrent_from_the_lemma],
     "3.2": [
@@ -296,5 +301,5 @@ RIGHT_ANSWERS = {
     "3.7": [from_state_with_extra_tokens, from_state_by_superposition, from_state_row_by_row],
     "3.8": [final_state_by_loop, final_state_from_the_end, final_state_with_a_first_token],
     "3.9": [crossover_by_search, crossover_by_floor, crossover_in_numpy],
-    "3.10": [transpose_decay_first, transpose_by_reversal, transpose_by_autograd],
+    "3.10": [transpose_decay_first, transpose_by_reversal, transpose_by_autograd, transpose_column_by_column],
 }
