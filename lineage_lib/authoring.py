@@ -27,7 +27,7 @@ from lineage_lib.exercises import Exercise, find
 from lineage_lib.paths import CHAPTERS, SOLUTIONS
 
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
-_ID = re.compile(r"ex-(\d+)-(\d+)-(answer|check)")
+_ID = re.compile(r"ex-([0-9]{1,3})-([0-9]{1,3})-(answer|check)")
 _METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -43,23 +43,26 @@ def sources(solutions: Path = SOLUTIONS) -> list[Path]:
     return sorted(solutions.glob("[0-9][0-9]_*.md"))
 
 
-def build(source: Path, chapters: Path = CHAPTERS, *, execute: bool = False) -> list[Path]:
+def build(source: Path, chapters: Path = CHAPTERS, *, execute: bool = False, check: bool = False) -> list[Path]:
     """Write the two notebooks of one source; return those that changed.
 
-    The solution notebook is executed when its code differs from the stored one, or when
-    ``execute`` asks for it; otherwise its stored outputs are kept.
+    The solution notebook is executed when its code or the number of an exercise's cases differs
+    from what is stored, or when ``execute`` asks for it; otherwise its stored outputs are kept.
+    With ``check`` nothing is executed or written: those that would change are returned.
     """
     target = source.with_suffix(".ipynb")
     solution = read_source(source)
     stored = nbformat.read(target, as_version=4) if target.exists() else None
-    if execute or stored is None or _code(stored) != _code(solution):
+    if execute or stored is None or _code(stored) != _code(solution) or _stale_checks(stored):
+        if check:
+            return [target]
         run(solution, source.parent)
     else:
         _copy_outputs(stored, solution, always=True)
     if stored is not None:
         _copy_outputs(stored, solution, always=False)
     written = {target: solution, chapters / target.name: chapter_notebook(solution)}
-    return [path for path, notebook in written.items() if _write(notebook, path)]
+    return [path for path, notebook in written.items() if _write(notebook, path, check)]
 
 
 def read_source(path: Path) -> nbformat.NotebookNode:
@@ -83,6 +86,8 @@ def read_source(path: Path) -> nbformat.NotebookNode:
     _add_numbering(notebook, path)
     _add_exercise_lines(notebook, path)
     _require_format(notebook, path)
+    for cell in notebook.cells:  # tells ``lineage update`` later whether a learner changed the cell
+        cell.metadata["lineage"] = {**cell.metadata.get("lineage", {}), "digest": digest(_learners_source(cell))}
     return notebook
 
 
@@ -92,8 +97,7 @@ def chapter_notebook(solution: nbformat.NotebookNode) -> nbformat.NotebookNode:
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-        if role_of(cell) == "answer":
-            cell.source = stub(cell.source, find(cell.metadata.lineage.exercise))
+        cell.source = _learners_source(cell)
     return notebook
 
 
@@ -119,6 +123,11 @@ def role_of(cell: nbformat.NotebookNode) -> str | None:
     return cell.metadata.get("lineage", {}).get("role")
 
 
+def digest(source: str) -> str:
+    """A short hash of a cell's words; spaces and line ends do not count."""
+    return hashlib.sha256(" ".join(source.split()).encode("utf-8", "backslashreplace")).hexdigest()[:12]
+
+
 def split_id(identity: str, path: Path) -> tuple[Exercise, str]:
     """The exercise and the role that a hand-written cell id names."""
     match = _ID.fullmatch(identity)
@@ -137,6 +146,11 @@ def run(notebook: nbformat.NotebookNode, folder: Path) -> None:
     )
     client.execute()
     notebook.metadata["language_info"] = {"name": "python"}
+
+
+def _learners_source(cell: nbformat.NotebookNode) -> str:
+    """What the chapter notebook holds in place of a cell of the solution."""
+    return stub(cell.source, find(cell.metadata.lineage.exercise)) if role_of(cell) == "answer" else cell.source
 
 
 def _content_id(cell: nbformat.NotebookNode, taken: set[str]) -> str:
@@ -204,6 +218,17 @@ def _code(notebook: nbformat.NotebookNode) -> list[str]:
     return [cell.source for cell in notebook.cells if cell.cell_type == "code"]
 
 
+def _stale_checks(stored: nbformat.NotebookNode) -> bool:
+    """Whether a check's stored line counts other cases than its record has now."""
+    for cell in stored.cells:
+        if role_of(cell) == "check":
+            exercise = find(cell.metadata.lineage.exercise)
+            line = f"ok {exercise.id} {exercise.name}: {len(exercise.seeded_cases(0))} cases\n"
+            if [output.get("text") for output in cell.outputs] != [line]:
+                return True
+    return False
+
+
 def _copy_outputs(stored: nbformat.NotebookNode, notebook: nbformat.NotebookNode, *, always: bool) -> None:
     """Take over stored outputs: all of them, or those of unchanged cells whose output nbval ignores.
 
@@ -220,11 +245,12 @@ def _output_ignored(cell: nbformat.NotebookNode) -> bool:
     return "NBVAL_IGNORE_OUTPUT" in cell.source or "nbval-ignore-output" in cell.metadata.get("tags", [])
 
 
-def _write(notebook: nbformat.NotebookNode, path: Path) -> bool:
+def _write(notebook: nbformat.NotebookNode, path: Path, check: bool) -> bool:
     nbformat.validate(notebook)
     text = nbformat.writes(notebook, version=4) + "\n"
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return False
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    if not check:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
     return True

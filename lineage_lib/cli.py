@@ -1,6 +1,8 @@
 """The ``lineage`` command. Errors are one sentence and exit status 2."""
 
 import argparse
+import io
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +19,8 @@ class UsageError(Exception):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     arguments = _parser().parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without a letter shows "?"
     try:
         return arguments.run(arguments) or 0
     except (UsageError, OSError, RuntimeError, ValueError, LookupError) as error:
@@ -70,7 +74,9 @@ def _parser() -> argparse.ArgumentParser:
     build = command("build", _build, "make the notebooks from solutions/*.md (for authors)", "lineage build 03")
     build.add_argument("chapters", nargs="*", metavar="NN", help="chapters to build (default: all)")
     build.add_argument("--execute", action="store_true", help="run every notebook, also when its code is unchanged")
-    build.add_argument("--check", action="store_true", help="exit with status 1 when a notebook had to be rewritten")
+    build.add_argument(
+        "--check", action="store_true", help="write nothing; exit status 1 when one is stale"
+    )
     return parser
 
 
@@ -125,6 +131,9 @@ def _grade(arguments) -> int:
     for option in ("timeout", "memory", "jobs"):
         if getattr(arguments, option) < 1:
             raise UsageError(f"--{option}: expected a number of at least 1, got {getattr(arguments, option)}")
+    if arguments.seed is not None and arguments.seed < 0:
+        raise UsageError(f"--seed: expected a number of at least 0, got {arguments.seed}")
+    targets = {form: _target(arguments.output, form) for form in forms or FORMS} if arguments.output else {}
     reports = grading.grade(
         arguments.paths,
         seed=arguments.seed,
@@ -139,16 +148,26 @@ def _grade(arguments) -> int:
         "html": lambda: grading.to_html(reports),
         "junit": lambda: grading.to_junit(reports),
     }
-    if arguments.output is None:
-        print(texts[forms[0]]() if forms else grading.to_text(reports))
-        return 0
-    print(grading.to_text(reports))
-    for form in forms or FORMS:
-        suffix = {"junit": "xml"}.get(form, form)
-        target = arguments.output.with_name(f"{arguments.output.name}.{suffix}")
-        target.write_text(texts[form]() + "\n", encoding="utf-8")
+    try:
+        for form, target in targets.items():
+            target.write_text(texts[form]() + "\n", encoding="utf-8")
+    finally:  # also when a disk is full
+        print(texts[forms[0]]() if forms and not targets else grading.to_text(reports))
+    for target in targets.values():
         print(f"wrote   {target}")
     return 0
+
+
+def _target(stem: Path, form: str) -> Path:
+    """The file of one report; a :class:`UsageError`, before anything is graded, where it cannot be written."""
+    if stem.name in ("", ".."):
+        raise UsageError(f"--output: expected the beginning of a file name, such as marks, got {stem}")
+    target = stem.with_name(f"{stem.name}.{'xml' if form == 'junit' else form}")
+    if not os.access(target.parent, os.W_OK) or not target.parent.is_dir():
+        raise UsageError(f"--output: {target.parent} is not a folder that can be written to")
+    if target.exists() and not (target.is_file() and os.access(target, os.W_OK)):
+        raise UsageError(f"--output: {target} is there and cannot be written over")
+    return target
 
 
 def _book(arguments) -> int:
@@ -170,11 +189,11 @@ def _build(arguments) -> int:
     changed = []
     for source in wanted:
         try:
-            changed += authoring.build(source, execute=arguments.execute)
+            changed += authoring.build(source, execute=arguments.execute, check=arguments.check)
         except authoring.SourceError as error:
             raise UsageError(str(error)) from error
     for path in changed:
-        print(f"wrote   {path.relative_to(SOLUTIONS.parent)}")
+        print(f"{'stale' if arguments.check else 'wrote'}   {path.relative_to(SOLUTIONS.parent)}")
     unknown = sorted({p.name for p in CHAPTERS.glob("*.ipynb")} - {s.with_suffix(".ipynb").name for s in known})
     if unknown:
         raise UsageError(f"chapters/ has notebooks without a source: {', '.join(unknown)}")

@@ -4,6 +4,7 @@ How many rungs of each exercise a learner has seen is kept in ``work/.hints.json
 """
 
 import json
+import os
 
 from lineage_lib.exercises import find
 from lineage_lib.paths import WORK
@@ -29,12 +30,14 @@ def hint(exercise_id: str, rung: int | None = None) -> None:
 def _read() -> dict[str, int]:
     try:
         seen = json.loads((WORK / ".hints.json").read_text(encoding="utf-8"))
-        return {str(k): int(v) for k, v in seen.items()}
-    except (OSError, ValueError, AttributeError, TypeError):
+        return {k: v for k, v in seen.items() if isinstance(v, int) and v > 0}
+    except (OSError, ValueError, AttributeError, RecursionError):
         return {}  # no file yet, or one that something else wrote: hints start at the first rung
 
 
 def _write(seen: dict[str, int]) -> None:
+    if "LINEAGE_REPORT" in os.environ:  # a graded run: the place is its teacher's, not the learner's
+        return
     try:
         WORK.mkdir(exist_ok=True)
         (WORK / ".hints.json").write_text(json.dumps(seen, sort_keys=True), encoding="utf-8")

@@ -24,7 +24,10 @@ def copy_chapters(chapters: Path = CHAPTERS, work: Path = WORK) -> tuple[list[Pa
 
     Returns the copies made and the files kept.
     """
-    work.mkdir(exist_ok=True)
+    try:
+        work.mkdir(exist_ok=True)
+    except FileExistsError:
+        raise RuntimeError(f"{work.name} is a file, or a link to nothing; move it away, a folder goes there") from None
     made, kept = [], []
     for chapter in sorted(chapters.glob("*.ipynb")):
         target = work / chapter.name

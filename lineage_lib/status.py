@@ -97,7 +97,7 @@ def _state(chapter: Chapter, exercise: Exercise, saved: Submission) -> str:
     if not answers or not checks:
         return "missing"
     answer, check = answers[0], checks[0]
-    if answer.source.strip() == chapter.stub(exercise).strip():
+    if answer.source.split() == chapter.stub(exercise).split():
         return "untouched"
     if not _ran_after(check, answer):
         return "attempted"

@@ -81,6 +81,18 @@ def test_build_makes_both_notebooks(house):
     )
 
 
+def test_cells_carry_the_digest_of_what_the_chapter_gives(house):
+    source, _ = house
+    solution = authoring.read_source(source)
+    chapter = authoring.chapter_notebook(solution)
+    assert [c.metadata.lineage.digest for c in chapter.cells] == [authoring.digest(c.source) for c in chapter.cells]
+    assert [c.metadata for c in chapter.cells] == [c.metadata for c in solution.cells]
+
+
+def test_digest_is_of_words():
+    assert authoring.digest("a b\r\n  c\n") == authoring.digest("a b\nc") != authoring.digest("a bc")
+
+
 def test_text_gets_numbering_and_the_exercise_its_points(house):
     source, _ = house
     notebook = authoring.read_source(source)
@@ -101,6 +113,28 @@ def test_build_is_idempotent_and_does_not_run_again(house, monkeypatch):
     authoring.build(source, chapters)
     monkeypatch.setattr(authoring, "run", lambda *a: pytest.fail("nothing changed, yet the notebook was executed"))
     assert authoring.build(source, chapters) == []
+
+
+def test_check_writes_nothing_and_names_what_is_stale(house, monkeypatch):
+    source, chapters = house
+    authoring.build(source, chapters)
+    target = source.with_suffix(".ipynb")
+    assert authoring.build(source, chapters, check=True) == []
+    before = target.read_bytes()
+    source.write_text(SOURCE.replace("Text.", "Other text."), encoding="utf-8")
+    assert authoring.build(source, chapters, check=True) == [target, chapters / target.name]
+    source.write_text(SOURCE.replace("np.arange(3)", "np.arange(4)"), encoding="utf-8")
+    assert authoring.build(source, chapters, check=True) == [target]
+    assert target.read_bytes() == before
+
+
+def test_a_record_with_more_cases_is_executed_again(house):
+    source, chapters = house
+    authoring.build(source, chapters)
+    target = source.with_suffix(".ipynb")
+    target.write_text(target.read_text(encoding="utf-8").replace("decay: 4 cases", "decay: 3 cases"), encoding="utf-8")
+    assert authoring.build(source, chapters) == [target]
+    assert "decay: 4 cases" in target.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -135,6 +169,7 @@ def test_a_measured_output_survives_another_cells_edit(house):
         ("    ### END SOLUTION\n", "", "needs one line '### BEGIN SOLUTION'"),
         (":id: ex-0-1-check", ":id: ex-0-1-answer", "the cell id ex-0-1-answer is used twice"),
         (":id: ex-0-1-check", ":id: ex-0-1-verify", "expected ex-C-K-answer or ex-C-K-check"),
+        (":id: ex-0-1-check", f":id: ex-0-{'1' * 5000}-check", "expected ex-C-K-answer or ex-C-K-check"),
         (":id: ex-0-1-answer", ":id: ex-0-99-answer", 'there is no exercise "0.99"'),
         ('check("0.1", decay)', 'check("0.1", decay);', 'expected the one line check("0.1", decay)'),
         (":label: ex-0-1\n", ":label: ex-0-2x\n", "the cell before it must be the text of exercise 0.1"),
@@ -145,7 +180,7 @@ def test_a_measured_output_survives_another_cells_edit(house):
         ),
         ("# 0 · A chapter", "A chapter", "the first cell must be text that starts with the chapter's title"),
     ],
-    ids=["marker", "twice", "role", "unknown", "check", "label", "no-check", "title"],
+    ids=["marker", "twice", "role", "long", "unknown", "check", "label", "no-check", "title"],
 )
 def test_a_break_of_the_format_is_named(house, old, new, sentence):
     source, _ = house

@@ -1,10 +1,12 @@
 """The command line: what each command prints, and its errors (one sentence, exit status 2)."""
 
+import io
 import json
+import sys
 
 import pytest
 
-from lineage_lib import hints, serving
+from lineage_lib import grading, hints, serving
 from lineage_lib.cli import main
 from lineage_lib.paths import CHAPTERS
 
@@ -40,10 +42,22 @@ def test_hint_goes_up_one_rung_at_a_time(capsys, work):
     assert run(capsys, "hint", "0.1", "--rung", "2")[1] == rungs[1]
 
 
-def test_hint_survives_a_broken_store(capsys, work):
+@pytest.mark.parametrize(
+    "store",
+    ["[not json", "[]", '{"0.1": Infinity}', '{"0.1": -5}', '{"0.1": "2"}', '{"0.1": 1e3}', "[" * 100_000, "9" * 5000],
+    ids=["broken", "list", "infinite", "negative", "text", "fraction", "nested", "digits"],
+)
+def test_hint_survives_a_broken_store(capsys, work, store):
     work.mkdir()
-    (work / ".hints.json").write_text("[not json")
+    (work / ".hints.json").write_text(store)
     assert run(capsys, "hint", "0.1")[1].startswith("Hint 1 of 4")
+    assert run(capsys, "hint", "0.1")[1].startswith("Hint 2 of 4")
+
+
+def test_a_graded_run_does_not_move_its_teachers_hints(capsys, work, monkeypatch, tmp_path):
+    monkeypatch.setenv("LINEAGE_REPORT", str(tmp_path / "checks"))
+    hints.hint("0.1")
+    assert not work.exists()
 
 
 def test_notebook_and_terminal_share_their_place(capsys, work):
@@ -59,16 +73,27 @@ def test_notebook_and_terminal_share_their_place(capsys, work):
         (("update",), "lineage update: there is no chapter in work/ yet; run `lineage start` first"),
         (("build", "77"), "lineage build: no source solutions/77*.md; there are 00_start_here"),
         (("grade", "x.ipynb", "--jobs", "0"), "lineage grade: --jobs: expected a number of at least 1, got 0"),
+        (("grade", "x.ipynb", "--seed", "-1"), "lineage grade: --seed: expected a number of at least 0, got -1"),
+        (("grade", "x.ipynb", "--output", "."), "lineage grade: --output: expected the beginning of a file name"),
+        (("grade", "x.ipynb", "--output", "no/marks"), "lineage grade: --output: no is not a folder that can be"),
         (("grade", "x.ipynb", "--csv", "--html"), "lineage grade: several reports at once need --output STEM"),
     ],
-    ids=["hint", "rung", "update", "build", "jobs", "forms"],
+    ids=["hint", "rung", "update", "build", "jobs", "seed", "output", "folder", "forms"],
 )
-def test_errors_are_one_sentence(capsys, work, arguments, sentence):
+def test_errors_are_one_sentence(capsys, work, arguments, sentence, monkeypatch):
+    monkeypatch.setattr(grading, "grade", lambda *a, **k: pytest.fail("graded before the arguments were looked at"))
     status, out, err = run(capsys, *arguments)
     assert status == 2
     assert out == ""
     assert err.startswith(sentence)
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("make", [lambda w: w.symlink_to("nowhere"), lambda w: w.touch()], ids=["link", "file"])
+def test_start_says_when_work_is_no_folder(capsys, work, make):
+    make(work)
+    sentence = "lineage start: work is a file, or a link to nothing; move it away, a folder goes there\n"
+    assert run(capsys, "start", "--copy-only") == (2, "", sentence)
 
 
 def test_start_never_overwrites(capsys, work):
@@ -101,3 +126,47 @@ def test_grade_prints_json_and_writes_reports(capsys, work, tmp_path):
     assert status == 0
     assert sorted(p.name for p in tmp_path.glob("marks.*")) == ["marks.csv", "marks.html", "marks.json", "marks.xml"]
     assert isinstance(json.loads((tmp_path / "marks.json").read_text()), list)
+
+
+REPORT = {
+    "chapter": None,
+    "source": "xᵀ.ipynb",
+    "exercises": [],
+    "points": 0,
+    "of": 0,
+    "problems": [],
+    "seed": 0,
+    "versions": {},
+}
+
+
+@pytest.fixture
+def graded(monkeypatch):
+    monkeypatch.setattr(grading, "grade", lambda *a, **k: [REPORT])
+
+
+def test_reports_are_written_where_the_terminal_has_no_such_letter(tmp_path, monkeypatch, graded):
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert main(["grade", "x.ipynb", "--json", "--output", str(tmp_path / "marks")]) == 0
+    terminal.flush()
+    assert b"x?.ipynb" in terminal.buffer.getvalue()
+    assert json.loads((tmp_path / "marks.json").read_text(encoding="utf-8"))
+
+
+def test_a_report_in_the_way_is_named_before_grading(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(grading, "grade", lambda *a, **k: pytest.fail("graded, then nowhere to write"))
+    (tmp_path / "marks.csv").mkdir()
+    status, _, err = run(capsys, "grade", "x.ipynb", "--output", str(tmp_path / "marks"))
+    assert (status, err) == (2, f"lineage grade: --output: {tmp_path}/marks.csv is there and cannot be written over\n")
+
+
+def test_the_table_is_printed_though_a_report_cannot_be_written(capsys, tmp_path, monkeypatch, graded):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_text", full)
+    status, out, err = run(capsys, "grade", "x.ipynb", "--output", str(tmp_path / "marks"))
+    assert status == 2
+    assert "xᵀ.ipynb" in out
+    assert "No space left on device" in err

@@ -9,7 +9,7 @@ import pytest
 
 from lineage_lib import authoring
 from lineage_lib.checks import judge
-from lineage_lib.exercises import DIFFICULTIES, all_exercises
+from lineage_lib.exercises import DIFFICULTIES, all_exercises, find
 from lineage_lib.paths import CHAPTERS, SOLUTIONS
 
 SEEDS = (0, 1, 2, 7, 20251130)
@@ -24,6 +24,13 @@ def by_id(exercise):
 def right_answers(exercise):
     module = importlib.import_module(f"tests.right_answers.ch{exercise.chapter}")
     return module.RIGHT_ANSWERS.get(exercise.id, [])
+
+
+def wrong_answers():
+    """(exercise, function) for every wrong answer that only some inputs tell from a right one."""
+    for path in sorted((Path(__file__).parent / "wrong_answers").glob("ch*.py")):
+        table = importlib.import_module(f"tests.wrong_answers.{path.stem}").WRONG_ANSWERS
+        yield from ((find(i), function) for i, functions in table.items() for function in functions)
 
 
 def notebooks():
@@ -109,6 +116,15 @@ def test_right_answers_written_differently_pass(exercise):
         for seed in SEEDS:
             verdict = judge(exercise, function, seed=seed)
             assert verdict.passed, f"{function.__name__}: {verdict.message}"
+
+
+@pytest.mark.parametrize(
+    ("exercise", "function"), [*wrong_answers()], ids=lambda x: getattr(x, "id", None) or x.__name__
+)
+def test_wrong_answers_fail(exercise, function):
+    for seed in (*range(6), SEEDS[-1]):
+        verdict = judge(exercise, function, seed=seed)
+        assert verdict.cause in ("wrong", "error", "memory"), f"seed {seed}: {verdict.message}"
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=by_id)

@@ -8,6 +8,8 @@ from lineage_lib.exercises import _ch02_systems
 from lineage_lib.exercises.record import Case
 
 BY_HAND = "small enough to follow by hand"
+SLOW = "decays of at least 0.9: inputs from long ago still count"
+EMPTIED = "the whole state is reset at token 2 and at the last one"
 
 FOUR_A = np.array([0.9, 0.5, 0.5, 0.25])  # the four-token example; the first decay never matters
 FOUR_B = np.array([1.0, 2.0, 1.0, 4.0])
@@ -27,8 +29,19 @@ def _with_reset(a, *index):
     return a
 
 
+def _slow(rng, *shape):
+    """Decays so near 1 that an input still counts after many tokens."""
+    return rng.uniform(0.9, 1.0, shape)
+
+
 def _diagonal(rng, T, N):
     return _decays(rng, T, N), rng.standard_normal((T, N)), rng.standard_normal((T, N))
+
+
+def _emptied(rng, T, N, *more):
+    """A diagonal system whose whole state is emptied at token 2 and at the last one."""
+    A, B, C = _diagonal(rng, T, N)
+    return _with_reset(A, [2, T - 1]), B, C, *more
 
 
 def _dense(rng, T, N):
@@ -47,8 +60,9 @@ def segment_cases(rng):
         Case((_decays(rng, 7),), ""),
         Case((_with_reset(_decays(rng, 5), 0),), "a[0] = 0, which must not matter"),
         Case((_with_reset(_decays(rng, 6), 3),), "a[3] = 0: a reset"),
-        Case((_with_reset(_decays(rng, 9), [4, 5]),), "two resets in a row"),
         Case((np.ones(6),), "a = 1: nothing is forgotten"),
+        Case((_with_reset(_decays(rng, 9), [4, 5, 8]),), "two resets in a row, and one at the last token"),
+        Case((_slow(rng, 41),), SLOW),
         Case((rng.uniform(0.01, 0.1, 301),), "small decays over a long sequence: their total product underflows to 0"),
     ]
 
@@ -63,7 +77,8 @@ def scalar_cases(rng):
         Case((FOUR_A.copy(), FOUR_B.copy(), FOUR_C.copy()), "the four-token example"),
         Case(draw(3)),
         Case(draw(7)),
-        Case((_with_reset(a, 4), b, c), "a[4] = 0: a reset"),
+        Case((_with_reset(a, [4, 7]), b, c), "a[4] = 0 and a[7] = 0: two resets, the second at the last token"),
+        Case((_slow(rng, 41), *draw(41)[1:]), SLOW),
     ]
 
 
@@ -79,9 +94,13 @@ def diagonal_cases(rng):
         Case(_arrays([[0.5, 0.5], [0.5, 1]], [[2, 1], [1, 4]], [[1, 1], [2, 3]]), BY_HAND),
         Case(_diagonal(rng, 4, 1), "N = 1: a scalar recurrence"),
         Case(_diagonal(rng, 3, 2)),
+        Case(_diagonal(rng, 3, 3), "T = N: the arguments are square"),
+        Case(_diagonal(rng, 4, 6), "more numbers in the state than tokens"),
         Case((same, *_diagonal(rng, 5, 2)[1:]), "both numbers of the state share one decay"),
         Case((_with_reset(A, 3, 1), B, C), "A[3, 1] = 0: one of the three numbers is reset"),
+        Case(_emptied(rng, 6, 2), EMPTIED),
         Case(_diagonal(rng, 7, 5)),
+        Case((_slow(rng, 41, 3), *_diagonal(rng, 41, 3)[1:]), SLOW),
     ]
 
 
@@ -93,8 +112,11 @@ def diagonal_matrix(A, B, C):
 
 
 def factor_cases(rng):
-    A, B, C = _dense(rng, 6, 2)
-    A[4] = 0.0
+    def reset_at(token, T, N):
+        A, B, C = _dense(rng, T, N)
+        A[token] = 0.0
+        return A, B, C
+
     shears = [[1, 1], [0, 1]], [[1, 0], [2, 1]], [[1, 1], [1, 0]], [[0, 1], [2, 1]]
     small = _arrays(shears, [[1, 0], [0, 1], [2, 1], [1, 1]], [[1, 1], [2, 1], [1, 0], [0, 1]])
     return [
@@ -104,7 +126,9 @@ def factor_cases(rng):
         Case((*_dense(rng, 5, 2), 2)),
         Case((*_dense(rng, 7, 3), 0), "k = 0: the past is one input"),
         Case((*_dense(rng, 7, 3), 6), "k = T - 1: the future is one output"),
-        Case((A, B, C, 3), "A[4] = 0: a reset right after the cut"),
+        Case((*reset_at(4, 6, 2), 3), "A[4] = 0: a reset right after the cut"),
+        Case((*reset_at(3, 6, 2), 3), "A[3] = 0: a reset at the cut"),
+        Case((*reset_at(2, 7, 3), 4), "A[2] = 0: a reset before the cut"),
         Case((*_dense(rng, 9, 4), 5)),
     ]
 
@@ -122,13 +146,20 @@ def cut_factors(A, B, C, k):
     return read, write
 
 
-def _clear_ranks(draw, rtol):
-    """A drawn matrix whose singular values all stay a factor 30 away from the tolerance."""
+def _clear_ranks(draw, rtol, margin=30):
+    """A drawn matrix whose singular values all stay a factor ``margin`` away from the tolerance."""
     while True:
         M = draw()
         ratios = [s / s[0] for k in range(len(M)) if (s := np.linalg.svd(M[k:, : k + 1], compute_uv=False))[0] > 0]
-        if all(np.all((r > 30 * rtol) | (r < rtol / 30)) for r in ratios):
+        if all(np.all((r > margin * rtol) | (r < rtol / margin)) for r in ratios):
             return M
+
+
+def _graded(rng, sizes):
+    """A matrix with one block, and these as the block's singular values."""
+    n = len(sizes)
+    left, right = np.linalg.qr(rng.standard_normal((2, n, n)))[0]
+    return np.pad(left * sizes @ right, ((n, 0), (0, n)))
 
 
 def rank_cases(rng):
@@ -141,6 +172,8 @@ def rank_cases(rng):
     small = 1e-12 * _clear_ranks(lambda: matrices.ssm_matrix(*_diagonal(rng, 8, 2)), 1e-7)
     noise = np.tril(rng.standard_normal((11, 11)))
     noisy = _clear_ranks(lambda: 1e9 * matrices.ssm_matrix(*_diagonal(rng, 11, 3)) + noise, 1e-6)
+    sizes = np.array([1, 0.8, 0.7, 0.6, 0.013, 0.009, 1e-6])  # the fifth and sixth close to a tolerance of 1e-2
+    graded = _clear_ranks(lambda: _graded(rng, sizes), 1e-2, margin=1.05)
     return [
         Case((np.array([[2.0]]), 1e-9), "T = 1"),
         Case((scalar_matrix(FOUR_A, FOUR_B, FOUR_C), 1e-9), "the four-token example"),
@@ -156,6 +189,8 @@ def rank_cases(rng):
         ),
         Case((small, 1e-7), "a state of 2 numbers, all entries tiny"),
         Case((noisy, 1e-6), "a state of 3 numbers, large entries, and noise of relative size 1e-9"),
+        Case((graded, 1e-2), "at k = 6 the singular values are 1, 0.8, 0.7, 0.6, 0.013, 0.009 and 1e-6"),
+        Case((graded.copy(), 1e-9), "the matrix of the case before, and a smaller rtol"),
     ]
 
 
@@ -167,19 +202,22 @@ def cut_ranks(M, rtol):
 
 
 def matvec_cases(rng):
+    """The long case sees what NumPy and Python allocate, not torch's own memory."""
+
     def draw(T, N):
         return (*_diagonal(rng, T, N), rng.standard_normal(T))
 
     A, B, C, x = draw(6, 3)
-    long = (rng.uniform(0.3, 0.9, (1501, 3)), *draw(1501, 3)[1:])
+    long = (rng.uniform([0.3, 0.99, 0.999], [0.9, 1.0, 1.0], (1501, 3)), *draw(1501, 3)[1:])
     return [
         Case(_arrays([[0.5, 0.5]], [[2, 1]], [[1, 3]], [4]), "T = 1"),
         Case(_arrays([[0.5], [0.5], [0.5]], [[1], [2], [1]], [[1], [1], [3]], [4, 0, 1]), BY_HAND),
         Case((FOUR_A[:, None], FOUR_B[:, None], FOUR_C[:, None], np.array([31.0, 12.0, 47.0, 0.0])), "Ada's room"),
         Case(draw(5, 2)),
         Case((_with_reset(A, 3, 1), B, C, x), "A[3, 1] = 0: one of the three numbers is reset"),
+        Case(_emptied(rng, 6, 2, rng.standard_normal(6)), EMPTIED),
         Case(draw(17, 4)),
-        Case(long, "a long sequence, in less memory than one array of T x T numbers", max_bytes=2_000_000),
+        Case(long, "a long sequence and slow decays, in less memory than T x T booleans", max_bytes=2_000_000),
     ]
 
 
@@ -193,6 +231,8 @@ def semiseparable_matvec(A, B, C, x):
 def pair_cases(rng):
     A, B, C = _dense(rng, 6, 2)
     A[3] = 0.0
+    A2, B2, C2 = _dense(rng, 6, 2)
+    A2[[2, 5]] = 0.0
     one = _arrays([[[0.5]]], [[2]], [[3]])
     halves = _arrays([[[0.5]]] * 2, [[1], [2]], [[3], [1]])
     quarters = _arrays([[[0.25]]] * 2, [[1], [4]], [[1], [2]])
@@ -203,6 +243,7 @@ def pair_cases(rng):
         Case((*_dense(rng, 5, 1), *_dense(rng, 5, 2))),
         Case((*_dense(rng, 5, 3), *_dense(rng, 5, 2))),
         Case((A, B, C, *_dense(rng, 6, 3)), "A1[3] = 0: the first system is reset"),
+        Case((*_dense(rng, 6, 2), A2, B2, C2), "A2[2] = 0 and A2[5] = 0: the second system is reset"),
     ]
 
 
