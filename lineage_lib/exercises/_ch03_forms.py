@@ -9,10 +9,19 @@ from lineage_lib.matrices import segment_products, ssd_quadratic
 
 def draw_head(rng, T, N, P, *, resets=(), negative=(), a=None):
     """(X, a, B, C) of one head: decays of size 0.5 to 1, so that the state survives; 0 at the resets."""
-    a = rng.uniform(0.5, 1.0, T) if a is None else np.full(T, float(a))
+    a = rng.uniform(0.5, 1.0, T) if a is None else np.array(np.broadcast_to(a, T), dtype=float)
     a[list(resets)] = 0.0
     a[list(negative)] *= -1.0
     return rng.standard_normal((T, P)), a, rng.standard_normal((T, N)), rng.standard_normal((T, N))
+
+
+FADING = "260 decays below 0.1, whose product underflows to 0, then decays near 1, which keep old writes for long"
+SQUARE = "N = P, and fewer tokens"
+
+
+def fading(rng, T):
+    """260 small decays, which make cumulative products useless, then decays near 1, which show a short memory."""
+    return np.append(rng.uniform(0.01, 0.1, 260), rng.uniform(0.97, 1.0, T - 260))
 
 
 def adas_room():
@@ -32,13 +41,15 @@ def head_cases(rng):
     return [
         Case(draw_head(rng, 1, 2, 3), "T = 1: one token reads its own write"),
         Case(adas_room(), "Ada's room, the example of the page"),
-        Case(draw_head(rng, 3, 2, 4), ""),
+        Case(draw_head(rng, 2, 1, 4), "N = 1: the state has one row"),
+        Case(draw_head(rng, 3, 4, 4), SQUARE),
         Case(draw_head(rng, 5, 3, 2, resets=(2,)), "a[2] = 0: a reset"),
         Case(draw_head(rng, 5, 2, 4, negative=(1, 3)), "a[1] and a[3] are negative"),
         Case(draw_head(rng, 6, 2, 3, a=1.0), "every decay is 1: linear attention"),
         Case(repeat_keys(*draw_head(rng, 7, 3, 2)), "two keys, each used again and again"),
-        Case(draw_head(rng, 13, 5, 3, resets=(0, 6, 7)), "resets at 0, 6 and 7"),
+        Case(draw_head(rng, 13, 5, 3, resets=(0, 6, 7, 12)), "resets at 0, 6, 7 and 12, the last token"),
         Case(draw_head(rng, 40, 4, 6), "40 tokens"),
+        Case(draw_head(rng, 330, 3, 2, a=fading(rng, 330)), FADING),
     ]
 
 
@@ -210,11 +221,14 @@ def _attention_cases(rng):
     return [
         Case(qkv(1, 2, 3), "T = 1"),
         Case((C, B, X), "Ada's room without decay"),
-        Case(qkv(3, 2, 4), ""),
+        Case(qkv(2, 1, 4), "N = 1: the state has one row"),
+        Case(qkv(3, 4, 4), SQUARE),
         Case(qkv(6, 4, 3, positive=True), "queries and keys are positive"),
         Case(qkv(17, 3, 5), ""),
         Case(
-            qkv(1200, 3, 2), "1,200 tokens: a (T, N, P) array takes 58 kB, a T by T matrix 12 MB", max_bytes=2_000_000
+            qkv(1500, 3, 2),
+            "1,500 tokens: a (T, N, P) array takes 72 kB, a T by T matrix 18 MB, and 2.25 MB as booleans",
+            max_bytes=2_000_000,
         ),
     ]
 
@@ -298,9 +312,9 @@ LINEAR_ATTENTION = Exercise(
 
 
 def _diagonal_cases(rng):
-    def diagonal(T, N, P, *, resets=(), negative=()):
+    def diagonal(T, N, P, *, resets=(), negative=(), A=None):
         X, _, B, C = draw_head(rng, T, N, P)
-        A = rng.uniform(0.5, 1.0, (T, N))
+        A = rng.uniform(0.5, 1.0, (T, N)) if A is None else A
         for index in resets:
             A[index] = 0.0
         for index in negative:
@@ -308,14 +322,19 @@ def _diagonal_cases(rng):
         return X, A, B, C
 
     X, a, B, C = draw_head(rng, 6, 3, 2)
+    long = np.stack([fading(rng, 330), rng.uniform(0.5, 1.0, 330)], axis=1)
     return [
         Case(diagonal(1, 2, 3), "T = 1"),
+        Case(diagonal(2, 1, 4), "N = 1: a single state channel"),
         Case(diagonal(3, 2, 1), ""),
         Case((X, np.repeat(a[:, None], 3, axis=1), B, C), "all state channels share one decay: plain SSD"),
         Case(diagonal(5, 2, 3, resets=((2, 0),)), "A[2, 0] = 0: channel 0 is reset, channel 1 is not"),
         Case(diagonal(5, 3, 4, negative=((1, 0), (3, 2), (4, 2))), "three decays are negative"),
-        Case(diagonal(9, 4, 2), ""),
+        Case(diagonal(4, 4, 4), "T = N = P: every argument is square"),
+        Case(diagonal(4, 6, 3), "more state channels than tokens"),
+        Case(diagonal(6, 2, 4, resets=(3, 5)), "A[3] and A[5] are 0: all channels are reset, the last time at the end"),
         Case(diagonal(24, 3, 5, resets=((7, 1), (8, 1), (15, 0))), "three resets in two channels"),
+        Case(diagonal(330, 2, 3, A=long), f"in channel 0, {FADING}"),
     ]
 
 

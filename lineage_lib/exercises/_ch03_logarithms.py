@@ -26,8 +26,15 @@ def _log_cases(rng):
             (np.append(-1e12, _log_decays(rng, 5)),),
             "log_a[0] = -1e12 is in no segment, but in every cumulative sum",
         ),
-        Case((np.full(9, -200.0),), "decays so strong that their products underflow; their logarithms do not"),
-        Case((_log_decays(rng, 12, resets=(3, 4, 9)),), "three resets, two of them side by side"),
+        Case(
+            (_log_decays(rng, 6) * [1, -1, 1, 1, -1, -1],),
+            "log_a[1], log_a[4] and log_a[5] are positive: decays above 1",
+        ),
+        Case(
+            (-(10.0 ** np.arange(12)),),
+            "log-decays from -1 to -1e11: products of such decays underflow, sums of their logarithms do not",
+        ),
+        Case((_log_decays(rng, 40, resets=(3, 4, 9, 39)),), "four resets, two side by side and one at the last token"),
     ]
 
 
@@ -132,7 +139,7 @@ def _packed_cases(rng):
         Case((_log_decays(rng, 4), [4]), "one document: no document starts inside"),
         Case((_log_decays(rng, 1), [1]), "one document of one token"),
         Case((_log_decays(rng, 8, resets=(2,)), [4, 1, 3]), "the model itself resets at token 2"),
-        Case((_log_decays(rng, 16), [2, 6, 1, 5, 2]), "five documents"),
+        Case((_log_decays(rng, 16), [2, 4, 1, 5, 2, 1, 1]), "seven documents"),
     ]
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from lineage_lib import matrices, reference
-from lineage_lib.exercises._ch03_forms import adas_room, draw_head
+from lineage_lib.exercises._ch03_forms import FADING, SQUARE, adas_room, draw_head, fading
 from lineage_lib.exercises.record import Case, Exercise, Mistake
 
 # --- 3.7 the quadratic form with an initial state -----------------------------------------------
@@ -16,12 +16,15 @@ def _state_cases(rng):
     return [
         Case(head(1, 2, 3), "T = 1: the first decay acts on S0"),
         Case((*adas_room(), np.array([[99.0], [5.0]])), "Ada's room, with Ada -> 99 and Bo -> 5 carried in"),
-        Case(head(3, 2, 4), ""),
+        Case(head(2, 1, 4), "N = 1: the state has one row"),
+        Case(head(3, 4, 4), SQUARE),
         Case(head(4, 3, 2, a=1.0), "every decay is 1"),
         Case(head(5, 2, 3, resets=(2,)), "a[2] = 0: from there on S0 is gone"),
         Case(head(5, 3, 4, negative=(0, 1, 3)), "a[0], a[1] and a[3] are negative"),
+        Case(head(6, 3, 2, resets=(5,)), "a[5] = 0: the last token erases all that was there before its write"),
         Case(head(14, 4, 3, resets=(0,)), "a[0] = 0: S0 is erased before the first write"),
-        Case(head(19, 5, 2), ""),
+        Case(head(40, 5, 2), "40 tokens"),
+        Case(head(330, 3, 2, a=fading(rng, 330)), FADING),
     ]
 
 
@@ -198,6 +201,7 @@ CROSSOVER = Exercise(
         Case((64, 64), "the head of the page"),
         Case((128, 64), "Mamba-2's default head"),
         Case((int(rng.integers(200, 300)), int(rng.integers(65, 129))), "drawn at random"),
+        Case((2048, 4760), "a large head: at the answer the recurrence needs barely fewer"),
     ],
     oracle=crossover_oracle,
     mistakes=(
@@ -250,12 +254,17 @@ def _transpose_cases(rng):
     return [
         Case(draw_head(rng, 1, 2, 3), "T = 1"),
         Case((X, a, B, C), "Ada's room, read backwards"),
-        Case(draw_head(rng, 3, 2, 4), ""),
+        Case(draw_head(rng, 2, 1, 4), "N = 1: the state has one row"),
+        Case(draw_head(rng, 3, 4, 4), SQUARE),
         Case(draw_head(rng, 6, 3, 2, resets=(2,)), "a[2] = 0: nothing crosses from token 2 to token 1"),
         Case(draw_head(rng, 5, 2, 3, a=1.0), "every decay is 1"),
         Case(draw_head(rng, 6, 2, 4, negative=(1, 2, 4)), "a[1], a[2] and a[4] are negative"),
         Case(draw_head(rng, 21, 4, 3, resets=(0, 9, 10)), "resets at 0, 9 and 10"),
-        Case(draw_head(rng, 1500, 3, 2), "1,500 tokens: a T by T matrix takes 18 MB", max_bytes=2_000_000),
+        Case(
+            draw_head(rng, 1500, 3, 2, a=fading(rng, 1500)),
+            "1,500 tokens, where a T by T matrix takes 18 MB; the first 260 decays have a product that underflows to 0",
+            max_bytes=2_000_000,
+        ),
     ]
 
 
