@@ -74,9 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     build = command("build", _build, "make the notebooks from solutions/*.md (for authors)", "lineage build 03")
     build.add_argument("chapters", nargs="*", metavar="NN", help="chapters to build (default: all)")
     build.add_argument("--execute", action="store_true", help="run every notebook, also when its code is unchanged")
-    build.add_argument(
-        "--check", action="store_true", help="write nothing; exit status 1 when one is stale"
-    )
+    build.add_argument("--check", action="store_true", help="write nothing; exit status 1 when one is stale")
     return parser
 
 

@@ -42,15 +42,14 @@ def copy_chapters(chapters: Path = CHAPTERS, work: Path = WORK) -> tuple[list[Pa
 
 def serve(book: Path = BOOK_HTML, work: Path = WORK, *, browser: bool = False) -> None:
     """Serve the book and JupyterLab until interrupted; print both addresses once they answer."""
+    for end in {"SIGTERM", "SIGHUP"} & {s.name for s in signal.Signals}:  # no JupyterLab is left behind
+        signal.signal(signal.Signals[end], _interrupt)
     handler = functools.partial(_QuietHandler, directory=str(book))
     server = http.server.ThreadingHTTPServer(("127.0.0.1", free_port(8000)), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     book_address = f"http://127.0.0.1:{server.server_port}/"
     lab, lab_address = start_lab(work)
-    for end in {"SIGTERM", "SIGHUP"} & {s.name for s in signal.Signals}:  # no JupyterLab is left behind
-        signal.signal(signal.Signals[end], _interrupt)
     try:
-        wait_for(lab_address, lab)
         print(f"\nbook        {book_address}\nJupyterLab  {lab_address}\n\nCtrl-C ends both.", flush=True)
         if browser:
             import webbrowser
@@ -66,8 +65,25 @@ def serve(book: Path = BOOK_HTML, work: Path = WORK, *, browser: bool = False) -
 
 
 def start_lab(work: Path) -> tuple[subprocess.Popen, str]:
-    """JupyterLab on the learner's folder, with a fresh token; returns the process and its address."""
-    port, token = free_port(8888), secrets.token_hex(16)
+    """JupyterLab on the learner's folder, with a fresh token, once it answers: the process and its address."""
+    while True:
+        port, token = free_port(8888), secrets.token_hex(16)
+        with open(work / ".jupyterlab.log", "wb") as log:
+            process = subprocess.Popen(lab_command(work, port, token), stdout=log, stderr=subprocess.STDOUT, cwd=work)
+        try:
+            if _answers(process, f"http://127.0.0.1:{port}/api/status?token={token}"):
+                return process, f"http://127.0.0.1:{port}/lab?token={token}"
+        except BaseException:
+            process.terminate()
+            raise
+        ended = process.poll() is not None
+        process.terminate()
+        if not ended or free_port(port) == port:  # else another program took the port in between: try the next
+            raise RuntimeError(f"JupyterLab did not start; its log is {work.name}/.jupyterlab.log")
+
+
+def lab_command(work: Path, port: int, token: str) -> list[str]:
+    """The command line of JupyterLab on this machine alone."""
     command = [
         sys.executable, "-m", "jupyterlab", "--no-browser", "--ServerApp.ip=127.0.0.1",
         f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}",
@@ -77,9 +93,7 @@ def start_lab(work: Path) -> tuple[subprocess.Popen, str]:
     ]  # fmt: skip
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")  # containers often have no other user; the address is loopback
-    log = open(work / ".jupyterlab.log", "wb")  # noqa: SIM115 - the process keeps it
-    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=work)
-    return process, f"http://127.0.0.1:{port}/lab?token={token}"
+    return command
 
 
 def free_port(first: int) -> int:
@@ -95,18 +109,16 @@ def free_port(first: int) -> int:
     raise RuntimeError(f"no free port between {first} and {first + 199}")
 
 
-def wait_for(address: str, process: subprocess.Popen, seconds: float = 60) -> None:
-    """Return once the address answers; a ``RuntimeError`` when the process ends or takes too long."""
+def _answers(process: subprocess.Popen, address: str, seconds: float = 60) -> bool:
+    """Whether the address answers before the process ends. Its token makes sure that it is this process."""
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if process.poll() is not None:
-            break
+    while time.monotonic() < end and process.poll() is None:
         try:
             urllib.request.urlopen(address, timeout=5).close()
-            return
+            return True
         except OSError:
             time.sleep(0.3)
-    raise RuntimeError(f"JupyterLab did not start; its log is {WORK.name}/.jupyterlab.log")
+    return False
 
 
 def _interrupt(*_):

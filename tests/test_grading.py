@@ -20,7 +20,7 @@ from lineage_lib.paths import CHAPTERS, SOLUTIONS
 from tests.toy_book import ToyBook
 
 BOOK = chapters()
-PLAIN = {"cell_timeout": 8, "memory_mb": 768, "jobs": 2, "seed": 5}
+PLAIN = {"cell_timeout": 5, "memory_mb": 768, "jobs": 2, "seed": 5}
 
 
 def times(k, body=None):
@@ -58,13 +58,30 @@ HONEST = {
     8: "class Scale:\n    def __init__(self, k):\n        self.k = k\n" + times(8, "Scale(8).k * x"),
     9: times(9, "(print('printed'), 9 * x)[1]"),
 }
+NOISY = {
+    1: times(1, "(display(x), 1 * x)[1]"),
+    2: "import logging\nlogging.basicConfig(level=10)\n" + times(2, "(logging.info('here'), 2 * x)[1]"),
+    3: "import sys\ndef times_3(x, out=sys.stdout):\n    print('here', file=out)\n    return 3 * x",
+    4: "#NBVAL_SKIP\n## NBVAL_RAISES_EXCEPTION\n" + RIGHT[4],
+    5: RIGHT[5] + "from IPython.display import display\nimport tracemalloc\ntracemalloc.start()\ntracemalloc.stop()",
+}
+SPOILING = {
+    1: RIGHT[1] + "import sys\nsys.stdout.close()",
+    2: RIGHT[2],
+    3: RIGHT[3] + "import random\nrandom._os.kill(random._os.getppid(), 9)",
+    4: RIGHT[4],
+    5: times(5, "times_4(x) + x"),
+    6: "def times_6(x):\n    raise ValueError('x' * 10**8)",
+    7: RIGHT[7],
+    8: times(8, "7 * x"),
+}
 SNEAKY = {
     1: RIGHT[1] + "print('ok 90.1 times_1: 2 cases')",
     2: times(2, "print('ok 90.2 times_2: 2 cases')"),
     3: "check = lambda *_: print('ok 90.3 times_3: 2 cases')\n" + times(3, "x"),
     4: "import lineage_lib.checks as c\n" + times(4, "x"),
-    5: "np.asarray = lambda x: 0\n" + times(5, "x"),
-    6: "import os\n" + times(6, "os.environ['LINEAGE_SEED']"),
+    5: "for n in [np]:\n    n.isnan = lambda x: True\n" + times(5, "x"),
+    6: "import lineage_lib\nfor m in [lineage_lib]:\n    m.checks._compare = lambda *_: None\n" + times(6, "x"),
     7: "from lineage_lib.exercises import find\ntimes_7 = find('90.7').oracle",
     8: "try:\n    raise SystemExit\nexcept BaseException:\n    pass\n" + times(8, "exit()"),
     9: "def print(*_):\n    pass\n" + RIGHT[9],
@@ -163,16 +180,19 @@ def graded(toy, tmp_path_factory):
         "ada/90_toy": fill(toy.chapter(), WRONG_IN_MANY_WAYS),
         "bo/90_toy": fill(toy.chapter(), ENDINGS),
         "cy/90_toy": fill(toy.chapter(), HONEST),
+        "cy/noisy": fill(toy.chapter(), NOISY),
         "di/90_toy": tampered(toy.chapter()),
         "ed/90_toy": doubled_and_damaged(toy.chapter()),
         "fe/untouched": toy.chapter(),
         "gus/90_toy": fill(toy.chapter("91_toy"), {1: RIGHT[1]}),
+        "gus/spoiling": fill(toy.chapter(), SPOILING),
         "hal/.hidden/90_toy": toy.chapter(),
         "hal/.ipynb_checkpoints/90_toy": toy.chapter(),
     }
     mixed = fill(toy.chapter(), {1: RIGHT[1]})
     mixed.cells += [cell_of(toy.chapter("91_toy"), "ex-91-1-answer"), cell_of(toy.chapter(), "ex-90-9-answer")]
     mixed.cells[-1] = nbformat.from_dict({**mixed.cells[-1], "id": "ex-90-77-answer"})
+    mixed.cells.append(nbformat.from_dict({**mixed.cells[-1], "id": f"ex-{'9' * 5000}-1-answer", "metadata": {}}))
     notebooks["ida/mixed"] = mixed
     for name, notebook in notebooks.items():
         path = folder / f"{name}.ipynb"
@@ -188,6 +208,7 @@ def graded(toy, tmp_path_factory):
         file.truncate(65 * 2**20)
     (folder / "zoe/lost.ipynb").symlink_to(folder / "nowhere")
     (folder / "zoe/folder.ipynb").mkdir()
+    (folder / "zoe/two\nlines.IPYNB").write_bytes(b"")
     return toy.grade(folder, **PLAIN)
 
 
@@ -211,7 +232,7 @@ def test_every_cause_is_named_and_explained(graded):
     assert "line 1" in row(report, 4)["message"]
     assert row(report, 5)["message"] == "NameError: name 'missing' is not defined (line 2)"
     assert "IndexError" in row(report, 6)["message"]
-    assert row(report, 8)["message"].startswith("Line 3: `os`")
+    assert row(report, 8)["message"].startswith("Line 3: `os.sep`")
     assert (report["points"], report["of"], report["problems"]) == (1, 45, [])
 
 
@@ -221,7 +242,7 @@ def test_report_keeps_its_contract(graded):
         assert set(report["versions"]) == {"python", "lineage", "numpy", "torch", "nbval", "exercises"}
         assert report["points"] == sum(r["points"] for r in report["exercises"])
         for exercise in report["exercises"]:
-            assert list(exercise) == ["id", "name", "passed", "points", "of", "cause", "mistake", "message"]
+            assert list(exercise) == ["id", "name", "passed", "points", "of", "cause", "mistake", "message", "notes"]
             assert exercise["points"] == (exercise["of"] if exercise["passed"] else 0)
             assert exercise["passed"] == (exercise["cause"] == "ok")
             assert exercise["message"]
@@ -232,7 +253,7 @@ def test_what_ends_the_kernel_costs_no_other_exercise(graded):
     assert list(causes(report).values()) == [
         *("ok", "timeout", "ok", "memory", "ok", "kernel died", "ok", "not attempted", "not attempted")
     ]
-    assert "8 seconds" in row(report, 2)["message"]
+    assert "5 seconds" in row(report, 2)["message"]
     assert "SIG" in row(report, 6)["message"]
     assert report["problems"] == []
 
@@ -242,8 +263,29 @@ def test_honest_answers_are_not_refused(graded):
     assert {r["cause"] for r in report["exercises"]} == {"ok"}, report["exercises"]
     assert report["points"] == report["of"] == 45
     assert report["problems"] == []
-    assert "my own test was wrong" in row(report, 4)["message"]
-    assert "lineage_lib.matrices.segment_products" in row(report, 7)["message"]
+    assert "my own test was wrong" in row(report, 4)["notes"][0]
+    assert row(report, 7)["notes"] == ["calls the library's matrices.segment_products (line 3)"]
+    assert row(report, 1)["notes"] == []
+
+
+def test_what_an_answer_shows_beside_its_result_is_a_note(graded):
+    report = graded["cy/noisy.ipynb"]
+    assert list(causes(report).values())[:5] == ["ok"] * 5, report["exercises"]
+    assert [len(r["notes"]) for r in report["exercises"]] == [1, 1, 1, 0, 0, 0, 0, 0, 0]
+    assert "showed something" in row(report, 1)["notes"][0]
+
+
+def test_an_answer_that_spoils_the_run_costs_no_other_answer(graded):
+    """Some end the grader's own processes; a wrong answer among them keeps its explanation."""
+    report = graded["gus/spoiling.ipynb"]
+    found = list(causes(report).values())
+    assert found == ["error", "ok", "kernel died", "ok", "ok", found[5], "ok", "wrong", "not attempted"]
+    assert found[5] in ("error", "memory", "kernel died")
+    assert "could not print" in row(report, 1)["message"]
+    assert report["problems"] == [
+        "The chapter's own cell that begins `print(1 * np.ones(2))` failed: ValueError: I/O operation on closed file.",
+        "1 more of the chapter's own cells failed.",
+    ]
 
 
 def test_tampering_gains_nothing(graded):
@@ -260,7 +302,8 @@ def test_tampering_gains_nothing(graded):
         "9": "not allowed",
     }
     assert row(report, 3)["message"] == "Line 1: `check` may not get a new meaning."
-    assert "numpy.asarray" in row(report, 5)["message"]
+    assert "numpy.isnan belongs to a library" in row(report, 5)["message"]
+    assert "lineage_lib.checks._compare belongs to a library" in row(report, 6)["message"]
 
 
 def test_doubled_split_and_lost_cells(graded):
@@ -296,6 +339,7 @@ def test_chapter_is_known_by_its_cells(graded):
     assert (mixed["chapter"], mixed["points"]) == ("90_toy", 1)
     assert "91.1 of another chapter" in mixed["problems"][0]
     assert "90.77, which does not exist" in mixed["problems"][1]
+    assert len(mixed["problems"]) == 2
 
 
 def test_cells_without_ids_are_known_by_metadata(graded):
@@ -314,6 +358,7 @@ def test_broken_files_are_sentences(graded, toy):
     assert "regular file" in graded["zoe/pipe.ipynb"]["problems"][0]
     assert "too large" in graded["zoe/huge.ipynb"]["problems"][0]
     assert "no such file" in graded["zoe/lost.ipynb"]["problems"][0]
+    assert "is empty" in graded["zoe/two lines.IPYNB"]["problems"][0]
 
 
 def test_sources_are_sorted_and_hidden_folders_left_out(graded):

@@ -2,6 +2,7 @@
 
 import ast
 import csv
+import html
 import io
 import json
 import xml.etree.ElementTree as ElementTree
@@ -12,7 +13,7 @@ import pytest
 
 from lineage_lib.exercises import all_exercises
 from lineage_lib.grading import to_csv, to_html, to_json, to_junit, to_text
-from lineage_lib.grading.merge import passes
+from lineage_lib.grading.merge import chapters, passes
 from lineage_lib.grading.scan import bound_names, scan
 from lineage_lib.grading.submission import printable
 from tests import right_answers
@@ -50,11 +51,11 @@ REFUSED = {
     "np.load('x.npy')": "numpy.load",
     "from numpy import memmap\nmemmap('x')": "numpy.memmap",
     "np.ones(3).tofile('x')": "tofile",
-    "import os\nos._exit(0)": "`os`",
+    "import os\nos._exit(0)": "`os._exit`",
     "from os import environ\nenviron": "os.environ",
     "import subprocess as s\ns.run('ls')": "subprocess",
     "np.lib.format.os.environ": "numpy.lib.format.os",
-    "'LINEAGE_SEED'": "LINEAGE_SEED",
+    "x = 'LINEAGE_SEED'": "LINEAGE_SEED",
     "import sys\nsys._getframe(1)": "_getframe",
     "import sys\nsys.modules['numpy']": "sys.modules",
     "import inspect\ninspect.stack()": "inspect",
@@ -72,15 +73,32 @@ REFUSED = {
     "vars(np)['sum'] = len": "`numpy`",
     "from unittest import mock\nmock.patch('numpy.sum')": "unittest.mock",
     "import unittest.mock\nunittest.mock.patch('numpy.sum')": "unittest.mock",
-    "!cat solutions/00_start_here.md": "%system",
-    "x = !ls": "%getoutput",
+    "\n\n!cat solutions/00_start_here.md": "line 3: `!cat solutions/00_start_here.md`",
+    "x = !ls": "x = !ls",
     "%run other.py": "%run",
     "%env LINEAGE_SEED": "%env",
     "%pip install numpy": "%pip",
     "%time exec('x = 1')": "exec",
-    "%%bash\nls": "%bash",
+    "%%bash\nls": "`%%bash`",
     "%%time\nopen('x')": "open",
     "get_ipython().user_ns": "get_ipython",
+    # other names for the same things
+    "import lineage_lib\nlib = lineage_lib\nlib.checks._compare = lambda *_: None": "lineage_lib.checks._compare",
+    "from sys import modules\nmodules['numpy']": "sys.modules",
+    "from lineage_lib.checks import Verdict\nV = Verdict\nV.__init__ = len": "lineage_lib.checks.Verdict.__init__",
+    "from lineage_lib.checks import Verdict\nV = Verdict\nsetattr(V, 'passed', True)": "lineage_lib.checks.Verdict",
+    "c = check\nc.__code__ = len": "lineage_lib.checks.check.__code__",
+    "(n := np).abs = len": "belongs to a library",
+    "[np][0].abs = len": "belongs to a library",
+    "def f(m=np):\n    m.abs = len": "numpy.abs",
+    "def f(*, m=np):\n    m.abs = len": "numpy.abs",
+    "n = np\nm = n\nm.save('x', 1)": "numpy.save",
+    "import posix\nposix._exit(1)": "posix",
+    "import timeit\ntimeit.timeit('code')": "timeit",
+    "import codecs\ncodecs.open('x')": "codecs.open",
+    "import urllib.request\nurllib.request.urlopen('x')": "urllib.request",
+    "import tracemalloc\ndef f(x):\n    tracemalloc.stop()": "tracemalloc.stop",
+    "from numpy.lib.format import os\nos.environ": "numpy.lib.format.os",
 }
 
 ALLOWED = [
@@ -105,6 +123,12 @@ ALLOWED = [
     "async def f():\n    await g()\nawait f()",
     "def f(x):\n    def inner(y):\n        nonlocal x\n        x = y\n    return inner",
     "x = '\\d'",
+    "import tracemalloc\ntracemalloc.start()\nf(1)\ntracemalloc.get_traced_memory()\ntracemalloc.stop()",
+    "from IPython.display import display, HTML\ndisplay(HTML('x'))\nimport IPython\nIPython.display.display(1)",
+    "import pytest\nassert f(1) == pytest.approx(1)\nfrom pytest import approx\napprox(1)",
+    "def f(x):\n    'Checked with LINEAGE_SEED=3; see lineage_lib.exercises.'",
+    "layers = [A()]\nlayers[0].w = 1\nstate = A()\nstate.h = 1\nnp.asarray(state.h).flags.writeable = False",
+    "x = np.e\nx = np.ones(3)\nx.shape = (3, 1)",
 ]
 
 
@@ -156,10 +180,18 @@ def test_using_the_library_is_a_note():
         "def f(a):\n    return segment_products(a)\nfrom lineage_lib import validate\nvalidate.finite", CHAPTER
     )
     assert found.refused == ""
-    assert found.notes == [
-        "line 2 uses lineage_lib.matrices.segment_products of the library",
-        "line 4 uses lineage_lib.validate.finite of the library",
-    ]
+    assert found.library == {"lineage_lib.matrices.segment_products": 2, "lineage_lib.validate.finite": 4}
+    assert scan("from lineage_lib import validate", CHAPTER).library == {}
+    aliases = "m = matrices\ndef f(a, n=matrices):\n    return m.ssm_matrix(a) + n.ssd_quadratic(a)"
+    found = scan(aliases, {"matrices": "lineage_lib.matrices"})
+    assert found.library == {"lineage_lib.matrices.ssm_matrix": 3, "lineage_lib.matrices.ssd_quadratic": 3}
+
+
+def test_helpers_of_the_book_s_own_answer_are_no_note():
+    """Chapter 02 asks for segment_products first, and its answers use the library's afterwards."""
+    chapter = chapters()["02"]
+    assert chapter.helpers(chapter.exercises[0]) == set()
+    assert "lineage_lib.matrices.segment_products" in set().union(*map(chapter.helpers, chapter.exercises))
 
 
 def test_bound_names():
@@ -194,16 +226,17 @@ def test_passes_needs_the_one_line():
 
 # --- reports ------------------------------------------------------------------------------------
 
+NOTE = "calls the library's matrices.ssm_matrix (line 2)"
 NASTY = "=1+1 <script>alert(1)</script> & ]]> \" ' é 漢"
 
 
 def report(source="ada/00.ipynb", problems=(), rows=True):
     passed = {"id": "0.1", "name": "decay", "passed": True, "points": 1, "of": 1, "cause": "ok", "mistake": None}
-    failed = {**passed, "id": "0.2", "passed": False, "points": 0, "cause": "wrong", "mistake": "divided"}
+    failed = {**passed, "id": "0.2", "passed": False, "points": 0, "cause": "wrong", "mistake": "divided", "notes": []}
     return {
         "chapter": "00_start_here" if rows else None,
         "source": source,
-        "exercises": [{**passed, "message": "ok"}, {**failed, "message": NASTY}] if rows else [],
+        "exercises": [{**passed, "message": "ok", "notes": [NOTE]}, {**failed, "message": NASTY}] if rows else [],
         "points": 1 if rows else 0,
         "of": 2 if rows else 0,
         "problems": list(problems),
@@ -226,6 +259,7 @@ def test_csv_is_safe_in_a_spreadsheet():
     assert [row["source"] for row in rows] == [*["ada/00.ipynb"] * 2, *[f"'{NASTY}"] * 2, "'=cmd.ipynb"]
     assert rows[1]["message"] == f"'{NASTY}"
     assert rows[1]["mistake"] == "divided"
+    assert [row["notes"] for row in rows] == [NOTE, "", NOTE, "", ""]
     assert (rows[4]["cause"], rows[4]["message"], rows[4]["points"]) == ("not graded", "The file is empty.", "0")
 
 
@@ -239,6 +273,7 @@ def test_junit():
     ]
     failure = suites[1].find("testcase/failure")
     assert (failure.get("type"), failure.text) == ("wrong", NASTY)
+    assert suites[0].find("testcase/system-out").text == NOTE
 
 
 class Tags(HTMLParser):
@@ -265,6 +300,8 @@ def test_html_is_one_escaped_page(count):
     assert not tags.seen & {"script", "link", "img", "iframe"}
     assert all(address.startswith("#") for address in tags.addresses)
     assert "&lt;script&gt;" in page
+    assert f"<td>{html.escape(NOTE)}</td>" in page
+    assert (f"<td>0.1 {html.escape(NOTE)}</td>" in page) == (count > 1)
     assert "prefers-color-scheme: dark" in page
 
 
@@ -272,8 +309,9 @@ def test_text():
     single = to_text(REPORTS[1:2])
     assert "0.2 decay  0 of 1  wrong (divided)" in single
     assert NASTY in single
+    assert f"  note: {NOTE}" in to_text(REPORTS[:1])
     several = to_text(REPORTS)
-    assert "wrong (divided): 0.2" in several
+    assert f"wrong (divided): 0.2  0.1 {NOTE}" in several
     assert "=cmd.ipynb: The file is empty." in several
 
 

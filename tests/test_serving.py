@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from urllib.parse import urlparse
 
 import pytest
 
@@ -51,8 +52,22 @@ def test_a_taken_port_is_skipped():
         assert serving.free_port(first) > first
 
 
+def test_a_port_taken_between_the_look_and_the_launch(tmp_path, monkeypatch):
+    """Two starts at a time look at the same port; the one that comes second takes the next."""
+    find = serving.free_port
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        looks = iter([taken.getsockname()[1]])
+        monkeypatch.setattr(serving, "free_port", lambda first: next(looks, None) or find(first))
+        process, address = serving.start_lab(tmp_path)
+        process.terminate()
+        process.wait()
+    assert urlparse(address).port >= 8888
+
+
 def test_lab_that_cannot_start_says_where_its_log_is(tmp_path, monkeypatch):
-    ended = subprocess.Popen([sys.executable, "-c", "raise SystemExit(1)"])
-    monkeypatch.setattr(serving, "start_lab", lambda work: (ended, "http://127.0.0.1:9/lab"))
+    monkeypatch.setattr(serving, "lab_command", lambda *a: [sys.executable, "-c", "raise SystemExit(1)"])
+    (tmp_path / "work").mkdir()
     with pytest.raises(RuntimeError, match=r"JupyterLab did not start; its log is work/\.jupyterlab\.log"):
-        serving.serve(book=tmp_path, work=tmp_path / "work")
+        serving.start_lab(tmp_path / "work")

@@ -95,6 +95,23 @@ def test_broken_notebook_is_a_sentence(work, content, words):
     assert f"{NAME}: {broken.problem}" in to_text(chapters)
 
 
+def test_line_ends_do_not_make_a_stub_attempted(work):
+    def as_on_windows(notebook):
+        cell = next(c for c in notebook.cells if c.id == "ex-0-1-answer")
+        cell.source = cell.source.replace("\n", "\r\n")
+
+    save(work, answer=None, edit=as_on_windows)
+    assert state(work) == "untouched"
+
+
+def test_an_endless_cell_id_names_no_exercise(work):
+    save(work, outputs=[OK])
+    raw = json.loads((work / f"{NAME}.ipynb").read_text(encoding="utf-8"))
+    raw["cells"][1]["id"] = f"ex-{'9' * 5000}-1-answer"
+    (work / f"{NAME}.ipynb").write_text(json.dumps(raw), encoding="utf-8")
+    assert state(work) == "solved"
+
+
 def test_odd_outputs_do_not_matter(work):
     save(work)
     raw = json.loads((work / f"{NAME}.ipynb").read_text(encoding="utf-8"))

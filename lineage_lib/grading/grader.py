@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+import re
 import secrets
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +27,7 @@ def grade(
     The cases of every exercise are drawn from ``seed``; without one, a fresh seed for this call.
 
     Each report is ``{"chapter", "source", "exercises": [{"id", "name", "passed", "points", "of",
-    "cause", "mistake", "message"}], "points", "of", "problems", "seed", "versions"}``. ``chapter``
+    "cause", "mistake", "message", "notes"}], "points", "of", "problems", "seed", "versions"}``. ``chapter``
     is None when the notebook could not be recognised.
     """
     if not jobs >= 1:
@@ -64,7 +65,9 @@ def _below(folder: Path) -> list[Path]:
     paths = []
     for root, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith((".", "__")))
-        paths += [Path(root, name) for name in sorted(files) if name.endswith(".ipynb") and not name.startswith(".")]
+        paths += [
+            Path(root, name) for name in sorted(files) if name.lower().endswith(".ipynb") and not name.startswith(".")
+        ]
     return paths
 
 
@@ -100,7 +103,7 @@ def _report(source: str, seed: int, merged: Merge | None = None, problems: list[
     chapter = None if merged is None else merged.chapter.name
     return {
         "chapter": chapter,
-        "source": printable(source),
+        "source": printable(re.sub(r"\s", " ", source)),
         "exercises": rows,
         "points": sum(row["points"] for row in rows),
         "of": sum(row["of"] for row in rows),
@@ -121,6 +124,7 @@ def _row(exercise, finding: Finding) -> dict:
         "cause": finding.cause,
         "mistake": finding.mistake,
         "message": printable(finding.message),
+        "notes": [printable(" ".join(note.split()), 200) for note in finding.notes],
     }
 
 

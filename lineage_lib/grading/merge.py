@@ -21,11 +21,12 @@ from lineage_lib.paths import CHAPTERS, SOLUTIONS
 
 @dataclass(frozen=True)
 class Finding:
-    """A verdict on one exercise: a cause of the grading report, and why."""
+    """A verdict on one exercise: a cause of the grading report, and why. Notes cost nothing."""
 
     cause: str
     message: str = ""
     mistake: str | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,52 +83,66 @@ class Chapter:
         return [parse(c.source) for c in self.notebook.cells if c.cell_type == "code" and _key(c)[1] is None]
 
     @cached_property
+    def solved(self) -> dict[tuple[str, str], nbformat.NotebookNode]:
+        """The answer and check cells of the solution, by exercise and role; none when the file is missing."""
+        try:
+            solution = nbformat.read(self.solutions / f"{self.name}.ipynb", as_version=4)
+        except OSError:
+            return {}
+        return {_key(c): c for c in solution.cells if _key(c)[1] in ("answer", "check")}
+
+    @cached_property
     def faults(self) -> dict[str, str]:
         """Exercises that cannot be graded, because the solution does not hold what their check prints now."""
         file = f"solutions/{self.name}.ipynb"
-        try:
-            solved = nbformat.read(self.solutions / f"{self.name}.ipynb", as_version=4)
-        except OSError:
+        if not self.solved:
             return {e.id: f"The book's {file} is missing; run `lineage build`." for e in self.exercises}
-        stored = {_key(c)[0]: c.outputs for c in solved.cells if _key(c)[1] == "check"}
+        stored = {exercise: cell.outputs for (exercise, role), cell in self.solved.items() if role == "check"}
         return {
             e.id: f"The book's {file} is older than its exercise {e.id}; run `lineage build`."
             for e in self.exercises
             if not passes(e, stored.get(e.id, []), cases=len(e.seeded_cases(0)))
         }
 
+    def helpers(self, exercise: Exercise) -> set[str]:
+        """The parts of the library that the book's own answer uses."""
+        solved = self.solved.get((exercise.id, "answer"))
+        return set(scan(solved.source, self.imports).library) if solved else set()
+
     def stub(self, exercise: Exercise) -> str:
         return self.stubs[exercise.id, "answer"]
 
-    def with_answers(self, answers: dict[str, str]) -> nbformat.NotebookNode:
-        """The notebook to run: these answers, the solution's check outputs, and the chapter's names kept.
+    def with_answers(self, answers: dict[str, str], alone: str | None = None) -> nbformat.NotebookNode:
+        """The notebook to run: these answers, the solution's check outputs, and a guard around each exercise.
 
-        An answer cell may use a name of the chapter for something else (``a = 3``). Two extra cells
-        around each exercise set the chapter's names back, so that it costs no other exercise.
+        For one exercise ``alone``, the notebook ends with its check, and in place of the learner's
+        other answers stand the book's.
         """
         merged = copy.deepcopy(self.notebook)
-        solved = nbformat.read(self.solutions / f"{self.name}.ipynb", as_version=4)
-        checks = {_key(c)[0]: c for c in solved.cells if _key(c)[1] == "check"}
         cells = []
         for cell in merged.cells:
             exercise, role = _key(cell)
             if role == "answer":
-                cell.source = answers.get(exercise, cell.source)
+                own = alone in (None, exercise) or exercise not in answers
+                source = answers.get(exercise, cell.source) if own else self.solved[exercise, "answer"].source
+                cell.source = _MARKER.sub(r"\1not \2", source)
                 cells += [_code(cell.id, "before", _KEEP.format(names=self.names)), cell]
-            elif role == "check":
-                cell.source = f"from lineage_lib.checks import check\n\n{cell.source}"
-                cell.outputs, cell.execution_count = checks[exercise].outputs, checks[exercise].execution_count
-                cells += [cell, _code(cell.id, "after", _RESTORE)]
-            else:
+            elif role != "check":
                 cells.append(cell)
+            elif alone in (None, exercise):
+                solved = self.solved[exercise, "check"]
+                cell.source = f"from lineage_lib.checks import check\n\n{cell.source}"
+                cell.outputs, cell.execution_count = solved.outputs, solved.execution_count
+                cells += [cell, _code(cell.id, "after", _PUT_BACK)]
+                if alone:
+                    break
         merged.cells = cells
         return merged
 
 
-# exit() in a kernel takes effect a moment later, in a cell that is not to blame: it has no effect here.
-_KEEP = """get_ipython().ask_exit = lambda: None
-_of_chapter = {{n: globals()[n] for n in {names} if n in globals()}}"""
-_RESTORE = "globals().update(_of_chapter)"
+_KEEP = "import kernel_guard\n\nkernel_guard.keep(globals(), {names})"
+_PUT_BACK = "import kernel_guard\n\nkernel_guard.put_back(globals())"
+_MARKER = re.compile(r"(#\s*)((?:NBVAL|PYTEST_VALIDATE)_)")  # comments that tell nbval to skip a cell
 
 
 def passes(exercise: Exercise, outputs: Sequence, *, cases: int | None = None) -> bool:
@@ -237,7 +252,9 @@ def _judge_source(exercise: Exercise, cell: Cell, chapter: Chapter, submission: 
     if found.refused:
         return Finding("not allowed", f"{found.refused[0].upper()}{found.refused[1:]}.")
     if exercise.name in found.binds:
-        return Answer(cell.source, tuple(found.notes))
+        beyond = {p: line for p, line in found.library.items() if p not in chapter.helpers(exercise)}
+        calls = (f"calls the library's {p.removeprefix('lineage_lib.')} (line {n})" for p, n in beyond.items())
+        return Answer(cell.source, tuple(calls))
     missing = f"The answer cell does not define {exercise.name}"
     other = _defines_elsewhere(exercise, cell, submission)
     if other is None:

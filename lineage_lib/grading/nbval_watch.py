@@ -134,7 +134,9 @@ class Watch:
             return None
         if call.excinfo.errisinstance(KernelDied) or kernel.ended() is not None:
             return "kernel died"
-        return "timeout" if item.parent.timed_out else None
+        if item.parent.timed_out:
+            return "timeout"
+        return None if call.excinfo.errisinstance(nbval.plugin.NbCellError) else "run died"
 
     def error(self, item) -> dict | None:
         raised = [o for o in item.test_outputs or [] if o.output_type == "error"]

@@ -10,7 +10,7 @@ import json
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable
 
-_COLUMNS = ("source", "chapter", "id", "name", "passed", "points", "of", "cause", "mistake", "message")
+_COLUMNS = ("source", "chapter", "id", "name", "passed", "points", "of", "cause", "mistake", "message", "notes")
 
 
 def to_json(reports: list[dict], single: bool = False) -> str:
@@ -26,7 +26,8 @@ def to_csv(reports: list[dict]) -> str:
     for report in reports:
         broken = {"passed": False, "points": 0, "of": 0, "cause": "not graded", "message": " ".join(report["problems"])}
         for row in report["exercises"] or [broken]:
-            row = {"source": report["source"], "chapter": report["chapter"], **row}
+            notes = "; ".join(row.get("notes", ()))
+            row = {"source": report["source"], "chapter": report["chapter"], **row, "notes": notes}
             table.writerow({key: _plain(value) for key, value in row.items()})
     return out.getvalue()
 
@@ -52,6 +53,8 @@ def to_junit(reports: list[dict]) -> str:
             if not row["passed"]:
                 what = {"type": row["cause"], "message": _headline(row)}
                 ElementTree.SubElement(case, "failure", what).text = row["message"]
+            if row["notes"]:
+                ElementTree.SubElement(case, "system-out").text = "\n".join(row["notes"])
         if not rows:
             case = ElementTree.SubElement(suite, "testcase", classname="notebook", name="can be graded")
             ElementTree.SubElement(case, "error", type="not graded", message=" ".join(report["problems"]))
@@ -64,7 +67,7 @@ def to_text(reports: list[dict]) -> str:
     """For a terminal: one notebook with every message, several as a table with the exercises not passed."""
     if len(reports) == 1:
         return _one(reports[0])
-    lines = table([("notebook", "chapter", "points", "not passed"), *map(_summary, reports)])
+    lines = table([("notebook", "chapter", "points", "not passed", "notes"), *map(_summary, reports)])
     for report in reports:
         lines += [f"{report['source']}: {sentence}" for sentence in report["problems"]]
     return "\n".join(lines) + "\n"
@@ -72,8 +75,11 @@ def to_text(reports: list[dict]) -> str:
 
 def to_html(reports: list[dict]) -> str:
     """One page that needs nothing else: a table of all notebooks, then each with its messages."""
-    rows = [_html_row([*_summary(r)[:3], _open(r) or " ".join(r["problems"])], i) for i, r in _count(reports)]
-    summary = _html_table(["notebook", "chapter", "points", "not passed"], rows) if len(reports) > 1 else ""
+    rows = [
+        _html_row([*_summary(r)[:3], _open(r) or " ".join(r["problems"]), _notes(r)], i) for i, r in _count(reports)
+    ]
+    heads = ["notebook", "chapter", "points", "not passed", "notes"]
+    summary = _html_table(heads, rows) if len(reports) > 1 else ""
     sections = "\n".join(_section(report, i) for i, report in _count(reports))
     return _PAGE.format(count=_plural(len(reports), "notebook"), summary=summary, sections=sections)
 
@@ -83,8 +89,9 @@ def _one(report: dict) -> str:
     rows = [(f"{r['id']} {r['name']}", f"{r['points']} of {r['of']}", _verdict(r)) for r in report["exercises"]]
     lines += table([("exercise", "points", "result"), *rows]) if rows else []
     for row in report["exercises"]:
-        if not row["passed"] or "\n" in row["message"]:
+        if not row["passed"] or row["notes"]:
             lines += ["", f"{row['id']} {row['name']}: {_verdict(row)}", *_indented(row["message"])]
+            lines += [f"  note: {note}" for note in row["notes"]]
     lines += ["", *report["problems"]] if report["problems"] else []
     lines += ["", f"Cases drawn with LINEAGE_SEED={report['seed']}."] if rows else []
     return "\n".join(lines) + "\n"
@@ -100,8 +107,8 @@ def table(rows: list[tuple[str, ...]]) -> list[str]:
     return ["  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip() for row in rows]
 
 
-def _summary(report: dict) -> tuple[str, str, str, str]:
-    return report["source"], report["chapter"] or "not recognised", _points(report), _open(report)
+def _summary(report: dict) -> tuple[str, ...]:
+    return report["source"], report["chapter"] or "not recognised", _points(report), _open(report), _notes(report)
 
 
 def _open(report: dict) -> str:
@@ -111,6 +118,11 @@ def _open(report: dict) -> str:
         if not row["passed"]:
             by_verdict.setdefault(_verdict(row), []).append(row["id"])
     return "; ".join(f"{verdict}: {', '.join(ids)}" for verdict, ids in by_verdict.items())
+
+
+def _notes(report: dict) -> str:
+    """``3.1 calls the library's reference.ssd_recurrent (line 2)``."""
+    return "; ".join(f"{row['id']} {note}" for row in report["exercises"] for note in row["notes"])
 
 
 def _points(report: dict) -> str:
@@ -193,7 +205,7 @@ def _section(report: dict, number: int) -> str:
     rows = [
         f"<td>{html.escape(r['id'])} <code>{html.escape(r['name'])}</code></td><td>{r['points']} of {r['of']}</td>"
         f'<td class="{"passed" if r["passed"] else "open"}">{html.escape(_verdict(r))}</td>'
-        f"<td><pre>{html.escape(r['message'])}</pre></td>"
+        f"<td><pre>{html.escape(r['message'])}</pre></td><td>{html.escape('; '.join(r['notes']))}</td>"
         for r in report["exercises"]
     ]
     known = {"seed": report["seed"], **report["versions"]}
@@ -204,7 +216,7 @@ def _section(report: dict, number: int) -> str:
             f"<h2>{title}</h2>",
             f"<p>{html.escape(report['chapter'] or 'Not recognised as a chapter of this book.')}</p>",
             f"<ul>{problems}</ul>" if problems else "",
-            _html_table(["exercise", "points", "result", "what the check says"], rows) if rows else "",
+            _html_table(["exercise", "points", "result", "what the check says", "notes"], rows) if rows else "",
             f'<p class="versions">{html.escape(versions)}</p>',
             "</section>",
         ]

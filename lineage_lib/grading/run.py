@@ -1,10 +1,11 @@
 """Runs a merged notebook under ``pytest --nbval`` in a folder of its own, and says what came of each exercise.
 
-The verdict "ok" is nbval's: the check cell ran, in the pristine notebook, and printed exactly what
-the solution's check printed. What ``check`` itself reported only explains a failure.
+An exercise is passed when its check cell ran, in the pristine notebook, raised nothing, and ``check``
+itself reported "ok"; nbval compares what the cell printed with what the solution's check printed, and
+more than that is a note.
 
-When a timeout or a dead kernel ends a run, the exercise at fault is set aside and the others run
-again without it.
+One run has all answers. When something happened in it that one answer may have done to another, each
+exercise that did not pass runs again alone, and that run decides.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import nbformat
@@ -28,6 +29,7 @@ from lineage_lib.grading.merge import Answer, Chapter, Finding
 from lineage_lib.paths import ROOT
 
 _PLUGIN = Path(__file__).with_name("nbval_watch.py")
+_GUARD = Path(__file__).with_name("kernel_guard.py")
 _OUT_OF_MEMORY = re.compile(r"MemoryError|can't allocate memory|bad_alloc|OUT OF MEMORY")
 _SETTINGS = re.compile(r"(LINEAGE|PYTEST|IPYTHON|COVERAGE|PYTHONSTARTUP).*")
 
@@ -46,7 +48,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class CellResult:
-    """What the watching plugin recorded of one code cell. ``end``: "timeout" or "kernel died" ended the run here."""
+    """What the watching plugin recorded of one code cell.
+
+    ``end``: the run ended here, by a "timeout", a "kernel died", or "run died" for everything else.
+    """
 
     passed: bool = False
     end: str | None = None
@@ -59,7 +64,8 @@ class CellResult:
     @property
     def raised(self) -> str:
         """``ValueError: bad shape``, or what nbval said instead."""
-        return f"{self.error['name']}: {self.error['value']}".rstrip(": ") if self.error else self.message
+        told = f"{self.error['name']}: {self.error['value']}".rstrip(": ") if self.error else self.message
+        return told or "The cell failed without a message."
 
     @property
     def raised_where(self) -> str:
@@ -87,20 +93,24 @@ class Outcome:
 
 def run(chapter: Chapter, answers: dict[str, Answer], seed: int, limits: Limits, stop: threading.Event) -> Outcome:
     """Grade these answers of one chapter, until ``stop`` is set."""
-    outcome, left = Outcome(), dict(answers)
-    while left and not stop.is_set():
-        notebook = chapter.with_answers({i: a.source for i, a in left.items()})
-        results, trouble = _execute(notebook, seed, limits, limits.wall(len(chapter.exercises)), stop)
-        at_fault = _at_fault(chapter, left, results)
-        if at_fault is None:
-            _conclude(outcome, chapter, left, results, limits)
-            outcome.problems += [trouble] if trouble else []
-            break
-        outcome.findings[at_fault.id] = _finding(at_fault, left.pop(at_fault.id), results, limits)
-        rest = [e.id for e in chapter.exercises]
-        if not set(rest[rest.index(at_fault.id) :]) & set(left):  # nothing after it: all others are decided
-            _conclude(outcome, chapter, left, results, limits)
-            break
+    sources = {i: answer.source for i, answer in answers.items()}
+    answered = [e for e in chapter.exercises if e.id in answers]
+    if not answered:
+        return Outcome()
+
+    def execute(alone: str | None = None) -> tuple[dict[str, CellResult], str]:
+        notebook = chapter.with_answers(sources, alone)
+        return _execute(notebook, seed, limits, limits.wall(len(chapter.exercises)), stop)
+
+    results, trouble = execute()
+    outcome = Outcome({e.id: _finding(e, answers[e.id], results, limits) for e in answered})
+    failures = _failures_of_chapter(chapter, results)
+    if results and len(answered) > 1 and (failures or _disturbed(answered, results)):
+        for exercise in answered:
+            if outcome.findings[exercise.id].cause != "ok" and not stop.is_set():
+                results, trouble = execute(exercise.id)
+                outcome.findings[exercise.id] = _finding(exercise, answers[exercise.id], results, limits)
+    outcome.problems = [*failures, trouble] if trouble else failures
     return outcome
 
 
@@ -114,7 +124,8 @@ def _execute(
     with tempfile.TemporaryDirectory(prefix="lineage-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         nbformat.write(notebook, folder / "merged.ipynb")
-        shutil.copy(_PLUGIN, folder)
+        for file in (_PLUGIN, _GUARD):
+            shutil.copy(file, folder)
         (folder / "grading.ini").write_text("[pytest]\n")
         record, said = folder / "record", folder / "said"
         command = [sys.executable, "-m", "pytest", "-c", "grading.ini", "--rootdir=.", "--noconftest", "-q"]
@@ -141,7 +152,7 @@ def _execute(
                 start_new_session=True,
             )
         finished = _wait(process, wall, stop)
-        if not finished:
+        if process.returncode not in (0, 1, 2):  # pytest's codes of runs that it ended itself
             _end(process, record)
         lines = _lines(record)
         results = _by_cell(notebook, lines, finished)
@@ -205,8 +216,8 @@ def _by_cell(notebook, lines: list[dict], finished: bool) -> dict[str, CellResul
             results[last] = CellResult(**line)
         elif "cell" in line:
             last = ids[line["cell"]]
-    if not finished and last and last not in results:
-        results[last] = CellResult(end="timeout")
+    if last and last not in results:
+        results[last] = CellResult(end="run died" if finished else "timeout")
     return results
 
 
@@ -218,12 +229,29 @@ def _ids(exercise: Exercise) -> tuple[str, str, str]:
     return tuple(f"ex-{exercise.id.replace('.', '-')}-{role}" for role in ("answer", "check", "after"))
 
 
-def _at_fault(chapter: Chapter, left: dict[str, Answer], results: dict[str, CellResult]) -> Exercise | None:
-    """The exercise that ended the run; or the first to run out of memory, when it was not the only cell to."""
-    short = [identity for identity, result in results.items() if _ran_out_of_memory(result)]
-    ended = [identity for identity, result in results.items() if result.end]
-    suspects = short[:1] if len({*short, *ended}) > 1 else ended
-    return next((e for e in chapter.exercises if e.id in left and set(_ids(e)) & set(suspects)), None)
+def _disturbed(answered: list[Exercise], results: dict[str, CellResult]) -> bool:
+    """One answer may have spoilt another: the run ended early, memory ran short, or a check did not end as it does."""
+    if any(result.end or _ran_out_of_memory(result) for result in results.values()):
+        return True
+    for exercise in answered:
+        wrote, checked, _ = (results.get(identity, CellResult()) for identity in _ids(exercise))
+        told = checked.report_on(exercise)
+        if (told is None and not wrote.error) or (told and told.cause == "ok" and not checked.passed):
+            return True
+    return False
+
+
+def _failures_of_chapter(chapter: Chapter, results: dict[str, CellResult]) -> list[str]:
+    """A sentence about the first cell of the book that failed beside these answers, and about how many more did."""
+    of_exercises = {identity for e in chapter.exercises for identity in _ids(e)}
+    sentences = []
+    for cell in chapter.notebook.cells:
+        result = results.get(cell.id)
+        if result and not result.passed and cell.id not in of_exercises:
+            first = cell.source.strip().splitlines()[0]
+            what = result.end or result.raised
+            sentences.append(f"The chapter's own cell that begins `{first}` failed: {what}.")
+    return sentences[:1] + [f"{len(sentences) - 1} more of the chapter's own cells failed."] * (len(sentences) > 1)
 
 
 def _ran_out_of_memory(result: CellResult) -> bool:
@@ -231,20 +259,12 @@ def _ran_out_of_memory(result: CellResult) -> bool:
     return not result.passed and bool(_OUT_OF_MEMORY.search(told))
 
 
-def _conclude(outcome: Outcome, chapter: Chapter, left, results: dict[str, CellResult], limits: Limits) -> None:
-    for exercise in chapter.exercises:
-        if exercise.id in left:
-            outcome.findings[exercise.id] = _finding(exercise, left[exercise.id], results, limits)
-    of_exercises = {identity for e in chapter.exercises for identity in _ids(e)}
-    for cell in chapter.notebook.cells:
-        result = results.get(cell.id)
-        if result and not result.passed and cell.id not in of_exercises:
-            first = cell.source.strip().splitlines()[0]
-            what = result.end or result.raised
-            outcome.problems.append(f"The chapter's own cell that begins `{first}` failed: {what}.")
-
-
 def _finding(exercise: Exercise, answer: Answer, results: dict[str, CellResult], limits: Limits) -> Finding:
+    finding = _verdict(exercise, results, limits)
+    return replace(finding, notes=(*answer.notes, *finding.notes))
+
+
+def _verdict(exercise: Exercise, results: dict[str, CellResult], limits: Limits) -> Finding:
     mine = [results.get(identity) for identity in _ids(exercise)]
     for result in filter(None, mine):
         if result.end == "kernel died":
@@ -252,22 +272,25 @@ def _finding(exercise: Exercise, answer: Answer, results: dict[str, CellResult],
             return Finding("memory" if memory else "kernel died", _death(result.exit_code, limits if memory else None))
         if result.end == "timeout":
             return Finding("timeout", f"It did not end within {limits.cell_timeout:g} seconds.")
-    wrote, checked, _ = mine
+        if result.end:
+            return Finding("kernel died", "The run ended here: by what it printed or raised, if that was very long.")
+    wrote, checked, after = mine
     if wrote is None or checked is None:
         return Finding("not graded", "The run ended before this exercise.")
+    if after and after.error:
+        return Finding("not allowed", after.raised)
     told = checked.report_on(exercise)
-    remarks = [*answer.notes]
-    if wrote.error:
-        remarks.append(f"the answer cell raised {wrote.raised_where}")
-    if checked.passed and told and told.cause == "ok":
-        return Finding("ok", "\n".join([told.message, *(f"note: {r}" for r in remarks)]))
+    if told and told.cause == "ok" and not checked.error:
+        notes = [f"the answer cell raised {wrote.raised_where}"] if wrote.error else []
+        notes += [] if checked.passed else ["running it printed or showed something beside the check's line"]
+        return replace(told, notes=tuple(notes))
     if checked.passed:
         return Finding("not allowed", "The line of a passed check was printed, but the check did not run.")
     if told and told.cause != "ok":
         cause = "memory" if told.cause == "error" and _OUT_OF_MEMORY.search(told.message) else told.cause
-        return Finding(cause, told.message, told.mistake)
+        return replace(told, cause=cause)
     if told:
-        return Finding("error", "The answer is right, but running it printed more than the check's one line.")
+        return Finding("error", f"The values are right, but the check could not print its line ({checked.raised}).")
     if wrote.error:
         return Finding("memory" if _ran_out_of_memory(wrote) else "error", wrote.raised_where)
     return Finding("memory" if _ran_out_of_memory(checked) else "error", checked.raised)

@@ -13,6 +13,7 @@ container around it.
 import ast
 import re
 import warnings
+from collections import Counter
 from dataclasses import dataclass, field
 
 from IPython.core.inputtransformer2 import TransformerManager
@@ -22,21 +23,27 @@ _FILES = "an answer computes from its arguments; it may not read or write files"
 _FRAMES = "an answer may not look into the frames or globals of its caller"
 _CHECKER = "the checks, the stored answers and the grader are not part of an answer"
 _PROCESS = "an answer may not reach outside its function"
+_STRING = "an answer may not run code from a string"
 
 # Refused where the imported name is used; an import that is never used is left alone.
 _MODULES = {
-    **dict.fromkeys(("os", "subprocess", "socket", "signal", "ctypes", "multiprocessing", "resource"), _PROCESS),
+    **dict.fromkeys(("os", "posix", "pty", "subprocess", "socket", "signal", "ctypes", "multiprocessing"), _PROCESS),
     **dict.fromkeys(("builtins", "importlib", "runpy", "pkgutil", "atexit", "IPython", "ipykernel"), _PROCESS),
-    **dict.fromkeys(("pathlib", "shutil", "io", "tempfile", "glob", "pickle", "mmap", "linecache"), _FILES),
-    **dict.fromkeys(("inspect", "traceback", "tracemalloc", "faulthandler"), _FRAMES),
-    **dict.fromkeys(("unittest.mock", "pytest", "nbval", "tests"), _CHECKER),
+    **dict.fromkeys(("resource", "sys.modules", "sys.path", "sys.meta_path", "urllib", "http"), _PROCESS),
+    **dict.fromkeys(("pathlib", "shutil", "io", "codecs", "tempfile", "glob", "pickle", "mmap", "linecache"), _FILES),
+    **dict.fromkeys(("inspect", "traceback", "faulthandler"), _FRAMES),
+    **dict.fromkeys(("code", "codeop"), _STRING),
+    "timeit": f"{_STRING}; the magic %timeit is fine",
+    **dict.fromkeys(("unittest.mock", "pytest", "nbval"), _CHECKER),
 }
+_HARMLESS = ("IPython.display", "pytest.approx")
+_MEASURES = ("tracemalloc.stop", "tracemalloc.reset_peak", "tracemalloc.clear_traces")
 # Modules that libraries import for themselves, as in np.lib.format.os.
 _INSIDE_LIBRARIES = ("os", "sys", "builtins", "subprocess", "importlib", "inspect", "ctypes")
 _OPEN_ROOMS = ("check", "hint", "CheckFailed", "Malformed", "Verdict")  # of lineage_lib.checks
 _CLOSED_ROOMS = ("exercises", "checks", "grading", "authoring", "paths", "cli", "status", "book")
 _BUILTINS = {
-    **dict.fromkeys(("eval", "exec", "__import__", "breakpoint"), "an answer may not run code from a string"),
+    **dict.fromkeys(("eval", "exec", "__import__", "breakpoint"), _STRING),
     **dict.fromkeys(("globals", "__builtins__"), _FRAMES),
     "open": _FILES,
     "get_ipython": _PROCESS,
@@ -55,13 +62,13 @@ _WRAPPER = re.compile(r"(\s*)%%(time|capture)\b")  # cell magics whose body runs
 
 @dataclass
 class Scan:
-    """What the source says. ``error`` and ``refused`` are sentences; ``notes`` do not cost points."""
+    """What the source says. ``error`` and ``refused`` are sentences; ``library`` is what it uses, and in which line."""
 
     binds: set[str] = field(default_factory=set)
     empty: bool = False
     error: str = ""
     refused: str = ""
-    notes: list[str] = field(default_factory=list)
+    library: dict[str, int] = field(default_factory=dict)
 
 
 def scan(source: str, chapter_imports: dict[str, str]) -> Scan:
@@ -77,7 +84,7 @@ def scan(source: str, chapter_imports: dict[str, str]) -> Scan:
         return Scan(error=f"the answer cannot be read as Python ({type(error).__name__})")
     if not tree.body:
         return Scan(empty=True)
-    reader = _Reader(tree, chapter_imports)
+    reader = _Reader(tree, source, chapter_imports)
     try:
         reader.visit(tree)
     except RecursionError:
@@ -86,13 +93,14 @@ def scan(source: str, chapter_imports: dict[str, str]) -> Scan:
     return Scan(
         binds=bound_names(tree),
         refused=f"line {refused[0]}: {refused[1]}" if refused else "",
-        notes=[f"line {line} uses {path} of the library" for path, line in reader.used().items()],
+        library=reader.used(),
     )
 
 
 def parse(source: str) -> ast.Module:
     """The syntax tree of a cell, its magics turned into calls as IPython does; lines keep their numbers."""
-    python = TransformerManager().transform_cell(_WRAPPER.sub(r"\1#", source, count=1))
+    blank = re.match(r"([^\S\n]*\n)*", source)[0].count("\n")  # lines that IPython drops
+    python = "\n" * blank + TransformerManager().transform_cell(_WRAPPER.sub(r"\1#", source, count=1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -135,7 +143,9 @@ def imported_names(tree: ast.AST) -> dict[str, str]:
 class _Reader(ast.NodeVisitor):
     """Collects what is refused, as (line, sentence), and which parts of the library are used."""
 
-    def __init__(self, tree: ast.Module, chapter_imports: dict[str, str]):
+    def __init__(self, tree: ast.Module, source: str, chapter_imports: dict[str, str]):
+        self.lines = source.splitlines()
+        self.depth = 0  # of functions
         self.refused: list[tuple[int, str]] = []
         self.library: dict[str, int] = {}
         imports = imported_names(tree)
@@ -144,56 +154,98 @@ class _Reader(ast.NodeVisitor):
         own |= bound_names(tree) - set(imports)
         shown = {n: m for n, m in chapter_imports.items() if n not in own or n in ("np", "plt", "torch")}
         self.imports = {**shown, **imports}
+        self._follow_aliases(tree)
         for name in _KEPT:
             if name in bound_names(tree) and imports.get(name) != f"lineage_lib.checks.{name}":
                 line = next((n.lineno for n in ast.walk(tree) if _binds(n, name)), 1)
                 self.refuse(line, f"`{name}` may not get a new meaning")
+
+    def _follow_aliases(self, tree: ast.Module) -> None:
+        """``m = np`` makes m stand for what np does, where nothing else is stored in m."""
+        stored = Counter(n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+        for node in ast.walk(tree):
+            pairs = []
+            if isinstance(node, ast.Assign):
+                pairs = [(target, node.value) for target in node.targets]
+            elif isinstance(node, ast.NamedExpr):
+                pairs = [(node.target, node.value)]
+            elif isinstance(node, ast.arguments):
+                places = [*node.posonlyargs, *node.args]
+                pairs = [*zip(places[len(places) - len(node.defaults) :], node.defaults)]
+                pairs += zip(node.kwonlyargs, node.kw_defaults)
+            for target, value in pairs:
+                name = getattr(target, "id", getattr(target, "arg", None))
+                path = self._path(value)
+                if name and path and stored[name] <= 1:
+                    self.imports.setdefault(name, path)
 
     def refuse(self, line: int, why: str) -> None:
         self.refused.append((line, why))
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
-            self._library(node.lineno, alias.name)
+            self._rooms(node.lineno, alias.name)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         for alias in node.names:
-            self._library(node.lineno, f"{node.module or ''}.{alias.name}")
+            self._rooms(node.lineno, f"{node.module or ''}.{alias.name}")
 
     def visit_Global(self, node: ast.Global) -> None:
         for name in set(node.names) & set(_KEPT):
             self.refuse(node.lineno, f"`{name}` may not get a new meaning")
+
+    def visit_FunctionDef(self, node) -> None:
+        self.depth += 1
+        self.generic_visit(node)
+        self.depth -= 1
+
+    visit_AsyncFunctionDef = visit_Lambda = visit_FunctionDef
 
     def visit_Name(self, node: ast.Name) -> None:
         if not isinstance(node.ctx, ast.Load):
             return
         if node.id in _BUILTINS:
             self.refuse(node.lineno, f"`{node.id}`: {_BUILTINS[node.id]}")
-        module = self.imports.get(node.id, "")
-        self._library(node.lineno, module)
-        if module.split(".")[0] in ("numpy", "torch") and module.split(".")[-1] in _FILE_FUNCTIONS:
-            self.refuse(node.lineno, f"`{module}`: {_FILES}")
-        for closed, why in _MODULES.items():
-            if module == closed or module.startswith(f"{closed}."):
-                self.refuse(node.lineno, f"`{module}`: {why}")
+        self._use(node.lineno, self._path(node))
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         path = self._path(node)
-        if node.attr in _ATTRIBUTES:
-            self.refuse(node.lineno, f"`{node.attr}`: {_ATTRIBUTES[node.attr]}")
-        if path.startswith("lineage_lib."):
-            self._library(node.lineno, path)
-        if path.startswith("unittest.mock"):
-            self.refuse(node.lineno, f"`{path}`: {_CHECKER}")
-        if path.startswith(("sys.modules", "sys.path", "sys.meta_path")):
-            self.refuse(node.lineno, f"`{path}`: {_PROCESS}")
-        if path and node.attr in _INSIDE_LIBRARIES:
-            self.refuse(node.lineno, f"`{path}`: {_PROCESS}")
-        if (path.split(".")[0] in ("numpy", "torch") and node.attr in _FILE_FUNCTIONS) or node.attr == "tofile":
-            self.refuse(node.lineno, f"`{path or node.attr}`: {_FILES}")
-        if not isinstance(node.ctx, ast.Load) and path and not path.startswith("torch.backends."):
-            self.refuse(node.lineno, f"`{path}` belongs to a library; an answer may not change it")
-        self.generic_visit(node)
+        if not isinstance(node.ctx, ast.Load) and not path.startswith("torch.backends.") and self._is_foreign(node):
+            what = path or ast.unparse(node)
+            self.refuse(node.lineno, f"`{what}` belongs to a library; an answer may not change it")
+        self._use(node.lineno, path or f".{node.attr}")
+        if not path:
+            self.generic_visit(node)
+
+    def _use(self, line: int, path: str) -> None:
+        """Look at one name, as "numpy.linalg.norm", or at one attribute of something unknown, as ".tofile"."""
+        root, *parts = path.split(".")
+        self._rooms(line, path)
+        if root == "lineage_lib" and parts and parts[0] not in _CLOSED_ROOMS:
+            self.library.setdefault(path, line)
+        if not path.startswith(_HARMLESS):
+            for closed, why in _MODULES.items():
+                if path == closed or path.startswith(f"{closed}."):
+                    self.refuse(line, f"`{path}`: {why}")
+        if path in _MEASURES and self.depth:
+            self.refuse(line, f"`{path}`: a check measures the memory of a call; an answer may not end that")
+        for part in parts:
+            if part in _ATTRIBUTES:
+                self.refuse(line, f"`{part}`: {_ATTRIBUTES[part]}")
+            if root and part in _INSIDE_LIBRARIES:
+                self.refuse(line, f"`{path}`: {_PROCESS}")
+            if part == "tofile" or (root in ("numpy", "torch") and part in _FILE_FUNCTIONS):
+                self.refuse(line, f"`{path.lstrip('.')}`: {_FILES}")
+
+    def _is_foreign(self, node: ast.AST) -> bool:
+        """Storing into this attribute may change what is not the cell's own: neither a name of it, nor a new object."""
+        while isinstance(node, ast.Attribute | ast.Subscript):
+            node = node.value
+        return bool(self._path(node)) or not isinstance(node, ast.Name | ast.Call)
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        if not (isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)):  # not a docstring
+            self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:
         if not isinstance(node.value, str):
@@ -215,22 +267,19 @@ class _Reader(ast.NodeVisitor):
 
     def _visit_magic(self, line: int, name: str, code: list[str]) -> None:
         if name not in _MAGICS:
-            self.refuse(line, f"`%{name}`: {_PROCESS}")
+            typed = "".join(self.lines[line - 1 : line]).strip()
+            self.refuse(line, f"`{typed[:60]}`: {_PROCESS}")
         for text in code:
             inner = scan(text, self.imports)  # the code that %time and %%time run
             if inner.refused:
                 self.refuse(line, inner.refused.partition(": ")[2])
 
-    def _library(self, line: int, path: str) -> None:
-        room, _, name = path.removeprefix("lineage_lib.").partition(".")
-        if path.split(".")[0] == "tests":
+    def _rooms(self, line: int, path: str) -> None:
+        """Refuse the rooms of the library that hold answers or grade them, whether imported or used."""
+        root, room, name = [*path.split(".", 2), "", ""][:3]
+        closed = root == "lineage_lib" and room in _CLOSED_ROOMS and not (room == "checks" and name in _OPEN_ROOMS)
+        if closed or root == "tests":
             self.refuse(line, f"`{path}`: {_CHECKER}")
-        if not path.startswith("lineage_lib."):
-            return
-        if room in _CLOSED_ROOMS and not (room == "checks" and name in _OPEN_ROOMS):
-            self.refuse(line, f"`{path}`: {_CHECKER}")
-        elif room not in _CLOSED_ROOMS and path != "lineage_lib.":
-            self.library.setdefault(path, line)
 
     def used(self) -> dict[str, int]:
         """The parts of the library, without the modules that they were reached through."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 LARGEST_FILE = 64 * 2**20
-_ID = re.compile(r"ex-(\d+)-(\d+)-(answer|check)")
+_ID = re.compile(r"ex-(\d{1,3})-(\d{1,3})-(answer|check)")
 _CONTROL = re.compile(r"[^\t\n\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 

@@ -16,7 +16,6 @@ def lab(tmp_path):
     work = tmp_path / "work"
     serving.copy_chapters(work=work)
     process, address = serving.start_lab(work)
-    serving.wait_for(address, process)
     yield address
     process.terminate()
     process.wait()
