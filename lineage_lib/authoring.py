@@ -23,11 +23,10 @@ import jupytext
 import nbformat
 from nbclient import NotebookClient
 
-from lineage_lib.exercises import Exercise, find
+from lineage_lib.exercises import CELL_ID, Exercise, find
 from lineage_lib.paths import CHAPTERS, SOLUTIONS
 
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
-_ID = re.compile(r"ex-([0-9]{1,3})-([0-9]{1,3})-(answer|check)")
 _METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -130,7 +129,7 @@ def digest(source: str) -> str:
 
 def split_id(identity: str, path: Path) -> tuple[Exercise, str]:
     """The exercise and the role that a hand-written cell id names."""
-    match = _ID.fullmatch(identity)
+    match = CELL_ID.fullmatch(identity)
     if not match:
         raise SourceError(f"{path.name}: cell id {identity!r}; expected ex-C-K-answer or ex-C-K-check")
     try:
@@ -223,8 +222,8 @@ def _stale_checks(stored: nbformat.NotebookNode) -> bool:
     for cell in stored.cells:
         if role_of(cell) == "check":
             exercise = find(cell.metadata.lineage.exercise)
-            line = f"ok {exercise.id} {exercise.name}: {len(exercise.seeded_cases(0))} cases\n"
-            if [output.get("text") for output in cell.outputs] != [line]:
+            line = exercise.ok_line(f"{len(exercise.seeded_cases(0))} cases")
+            if [output.get("text") for output in cell.outputs] != [f"{line}\n"]:
                 return True
     return False
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from lineage_lib.exercises import Case, Exercise, Mistake, find
 from lineage_lib.hints import hint
+from lineage_lib.validate import readable
 
 __all__ = ["CheckFailed", "Malformed", "Verdict", "check", "hint", "judge"]
 
@@ -109,7 +110,7 @@ def judge(exercise: Exercise, function: Callable, *, seed: int = 0, only: int | 
     ran = len(cases) if only is None else 1
     if failure is None:
         which = f"{len(cases)} cases" if only is None else f"case {only}"
-        return Verdict(exercise, "ok", f"ok {exercise.id} {exercise.name}: {which}", ran)
+        return Verdict(exercise, "ok", exercise.ok_line(which), ran)
     number, case, problem, got = failure
     if problem.cause == "memory":
         suspects = [m for m in exercise.mistakes if m.sign == "memory"]
@@ -210,7 +211,7 @@ def _parts(exercise: Exercise, output, case: Case) -> list[np.ndarray]:
 
 def _array(value, label: str = "value") -> np.ndarray:
     try:
-        array = np.asarray(_plain(value))
+        array = np.asarray(readable(value))
     except ValueError as error:
         raise Malformed(f"{label} is not an array: its rows have different lengths") from error
     except Exception as error:  # what a learner returns can fail in any way
@@ -218,16 +219,6 @@ def _array(value, label: str = "value") -> np.ndarray:
     if array.dtype.kind not in "biufc":
         raise Malformed(f"{label} is not numeric, got {_kind(value)}")
     return array
-
-
-def _plain(value):
-    """A torch tensor, or a list of them, as what NumPy can read."""
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if not hasattr(value, "detach") or isinstance(value, type):
-        return value
-    tensor = value.detach().cpu()
-    return tensor.to_dense().resolve_conj().resolve_neg().numpy()
 
 
 def _label(returned: str) -> str:

@@ -15,10 +15,8 @@ def real_array(name: str, value, axes: str, sizes: dict[str, int] | None = None)
     ((5,), {'T': 5})
     """
     sizes = {} if sizes is None else sizes
-    if hasattr(value, "detach"):  # a torch tensor
-        value = value.detach().cpu().numpy()
     try:
-        array = np.asarray(value)
+        array = np.asarray(readable(value))
     except ValueError as error:
         raise TypeError(f"{name}: expected an array, got rows of different lengths") from error
     if array.dtype.kind not in "iuf":
@@ -50,3 +48,13 @@ def finite(name: str, array: np.ndarray, *, or_minus_inf: bool = False) -> np.nd
         allowed = "finite or -inf (a reset)" if or_minus_inf else "finite"
         raise ValueError(f"{name}: expected {allowed} values, got {array[index]} at index {list(index)}")
     return array
+
+
+def readable(value):
+    """A torch tensor, or a list of them, as what NumPy can read."""
+    if isinstance(value, list | tuple):
+        return [readable(v) for v in value]
+    if not hasattr(value, "detach") or isinstance(value, type):
+        return value
+    tensor = value.detach().cpu()
+    return tensor.to_dense().resolve_conj().resolve_neg().numpy()

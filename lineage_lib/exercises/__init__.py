@@ -5,9 +5,9 @@ import pkgutil
 import re
 from functools import cache
 
-from lineage_lib.exercises.record import DIFFICULTIES, Case, Exercise, Mistake
+from lineage_lib.exercises.record import CELL_ID, DIFFICULTIES, Case, Exercise, Mistake
 
-__all__ = ["DIFFICULTIES", "Case", "Exercise", "Mistake", "all_exercises", "find"]
+__all__ = ["CELL_ID", "DIFFICULTIES", "Case", "Exercise", "Mistake", "all_exercises", "find"]
 
 
 @cache

@@ -1,11 +1,14 @@
 """What an exercise is: its cases, its oracle, its known mistakes, its hints and its points."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+# The hand-written id of an exercise's cell, ex-3-2-answer: the join key of grading and updating.
+CELL_ID = re.compile(r"ex-([0-9]{1,3})-([0-9]{1,3})-(answer|check)")
 DIFFICULTIES = ("warm-up", "core", "hard")
 
 
@@ -79,6 +82,10 @@ class Exercise:
     def stub_line(self) -> str:
         """The line that stands in an untouched answer cell."""
         return f'raise NotImplementedError("Exercise {self.id}: {self.title}")'
+
+    def ok_line(self, ran: str) -> str:
+        """What a passed check prints; ``ran`` says what ran, "14 cases"."""
+        return f"ok {self.id} {self.name}: {ran}"
 
     def seeded_cases(self, seed: int) -> list[Case]:
         """The cases of one run. The notebook's seed is 0; a grading run draws a fresh one."""

@@ -2,12 +2,10 @@
 
 import hashlib
 import os
-import platform
 import re
 import secrets
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from importlib import metadata
 from pathlib import Path
 
 import lineage_lib
@@ -16,6 +14,7 @@ from lineage_lib.grading import submission
 from lineage_lib.grading.merge import Chapter, Finding, Merge, chapters, merge
 from lineage_lib.grading.run import Limits, run
 from lineage_lib.grading.submission import Unreadable, printable
+from lineage_lib.machine import versions
 
 
 def grade(
@@ -134,15 +133,7 @@ def _versions(chapter: str | None) -> dict[str, str | None]:
     records = sorted(folder.glob(f"*ch{chapter[:2]}*.py")) if chapter else []
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in records)).hexdigest()
     return {
-        "python": platform.python_version(),
         "lineage": lineage_lib.__version__,
-        **{package: _version(package) for package in ("numpy", "torch", "nbval")},
+        **versions(),
         "exercises": digest[:12] if records else None,
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

@@ -9,8 +9,9 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lineage_lib.exercises import CELL_ID
+
 LARGEST_FILE = 64 * 2**20
-_ID = re.compile(r"ex-(\d{1,3})-(\d{1,3})-(answer|check)")
 _CONTROL = re.compile(r"[^\t\n\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -34,7 +35,7 @@ class Cell:
     @property
     def by_id(self) -> bool:
         """The cell is known by its id, not only by its metadata."""
-        return _ID.fullmatch(self.identity) is not None
+        return CELL_ID.fullmatch(self.identity) is not None
 
     @property
     def place(self) -> str:
@@ -152,7 +153,7 @@ def _cell(number: int, raw, problems: list[str]) -> Cell | None:
 
 def _key(identity: str, raw: dict) -> tuple[str | None, str | None]:
     """Exercise and role, by id; by metadata where another editor gave the cell a new id."""
-    match = _ID.fullmatch(identity)
+    match = CELL_ID.fullmatch(identity)
     if match:
         return f"{int(match[1])}.{int(match[2])}", match[3]
     exercise = _dig(raw, "metadata", "lineage", "exercise")
