@@ -1,6 +1,7 @@
 """Refusing bad input with a sentence that names the argument, what came and what was expected."""
 
 import numpy as np
+import torch
 
 
 def real_array(name: str, value, axes: str, sizes: dict[str, int] | None = None) -> np.ndarray:
@@ -21,18 +22,53 @@ def real_array(name: str, value, axes: str, sizes: dict[str, int] | None = None)
         raise TypeError(f"{name}: expected an array, got rows of different lengths") from error
     if array.dtype.kind not in "iuf":
         raise TypeError(f"{name}: expected real numbers, got dtype {array.dtype}")
+    _sized(name, array.shape, axes, sizes)
+    return array.astype(np.float64)
+
+
+def real_tensor(name: str, value, axes: str, sizes: dict[str, int], *, complex_too: bool = False) -> torch.Tensor:
+    """``value`` itself, a floating torch tensor whose axes are named by ``axes``, e.g. ``"B T H K"``.
+
+    ``sizes`` as in :func:`real_array`. Raises ``TypeError`` for anything but a floating (or, on
+    request, complex) tensor, ``ValueError`` for a wrong number of axes or a size that disagrees.
+
+    >>> sizes = {}
+    >>> real_tensor("q", torch.zeros(2, 5, 1, 3), "B T H K", sizes).shape, sizes["K"]
+    (torch.Size([2, 5, 1, 3]), 3)
+    """
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{name}: expected a torch tensor, got {type(value).__name__}")
+    if not (value.is_floating_point() or (complex_too and value.is_complex())):
+        raise TypeError(f"{name}: expected floating-point numbers, got {value.dtype}")
+    _sized(name, tuple(value.shape), axes, sizes)
+    return value
+
+
+def log_decay(name: str, g: torch.Tensor) -> torch.Tensor:
+    """``g`` itself, or a ``ValueError`` for the first log-decay above 0 or NaN. -inf, a reset, is one."""
+    bad = ~(g.detach() <= 0)
+    if bad.any():
+        index = tuple(int(i) for i in bad.nonzero()[0])
+        raise ValueError(f"{name}: expected log-decays of at most 0, got {g[index].item():.6g} at index {list(index)}")
+    return g
+
+
+def working_dtype(*tensors: torch.Tensor) -> torch.dtype:
+    """float64 when any of the tensors is, else float32: the precision in which a layer computes."""
+    wide = (torch.float64, torch.complex128)
+    return torch.float64 if any(t.dtype in wide for t in tensors) else torch.float32
+
+
+def _sized(name: str, shape: tuple[int, ...], axes: str, sizes: dict[str, int]) -> None:
     letters = axes.split()
     wanted = f"({', '.join(letters)}{',' if len(letters) == 1 else ''})"
-    if array.ndim != len(letters):
-        raise ValueError(f"{name}: expected shape {wanted}, got {array.shape}")
+    if len(shape) != len(letters):
+        raise ValueError(f"{name}: expected shape {wanted}, got {shape}")
     earlier = set(sizes)
-    for letter, size in zip(letters, array.shape):
+    for letter, size in zip(letters, shape):
         if sizes.setdefault(letter, size) != size:
             source = " as in the earlier arguments" if letter in earlier else ""
-            raise ValueError(
-                f"{name}: expected shape {wanted} with {letter} = {sizes[letter]}{source}, got {array.shape}"
-            )
-    return array.astype(np.float64)
+            raise ValueError(f"{name}: expected shape {wanted} with {letter} = {sizes[letter]}{source}, got {shape}")
 
 
 def finite(name: str, array: np.ndarray, *, or_minus_inf: bool = False) -> np.ndarray:
