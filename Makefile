@@ -1,11 +1,12 @@
 # make start   read and solve: builds the book, serves it and JupyterLab on this machine
 # make book    builds the book into _build/html
 # make test    everything CI runs
+# make test-peers   compares the recurrences with other people's, which it installs (200 MB)
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help start book test clean
+.PHONY: help start book test test-peers clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -23,6 +24,9 @@ test: .venv/ready-test
 	$(BIN)/pytest -n 2
 	$(BIN)/pytest --nbval solutions
 
+test-peers: .venv/ready-peers
+	$(BIN)/pytest tests/peers
+
 clean:
 	rm -rf .venv _build
 
@@ -36,4 +40,11 @@ clean:
 
 .venv/ready-test: .venv/ready requirements-test.txt
 	$(BIN)/python -m pip install -r requirements-test.txt
+	touch $@
+
+# mamba-ssm comes as source whose build wants CUDA and whose requirements want a GPU; neither is needed.
+.venv/ready-peers: .venv/ready requirements-peers.txt
+	grep -v '^mamba-ssm' requirements-peers.txt | $(BIN)/python -m pip install -r /dev/stdin
+	grep '^mamba-ssm' requirements-peers.txt | MAMBA_FORCE_BUILD=TRUE MAMBA_SKIP_CUDA_BUILD=TRUE \
+	  $(BIN)/python -m pip install --no-deps --no-build-isolation -r /dev/stdin
 	touch $@

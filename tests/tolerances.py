@@ -13,7 +13,7 @@ def allowed(dtype: torch.dtype, T: int, role: str = "output", *, reflections: bo
     """
     base = 1e-5 if dtype == torch.float32 else min(1e-10, 1e-13 * max(T, 1) ** 0.5)
     if reflections and dtype == torch.float32:
-        base = max(base, T * 2.0**-24)
+        base = max(base, T * torch.finfo(dtype).eps)
     return base * ROLES[role]
 
 
