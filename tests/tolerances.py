@@ -9,11 +9,12 @@ ROLES = {"output": 1, "gradient": 2, "gate gradient": 3}
 def allowed(dtype: torch.dtype, T: int, role: str = "output", *, reflections: bool = False) -> float:
     """The largest RMS(error) / RMS(expected): float32 as a kernel's, float64 by the roundings of T steps.
 
-    reflections: transitions of eigenvalue -1, which forget no rounding; in float32 T of them add up.
+    reflections: transitions of eigenvalue -1, which forget no rounding. What a token erases is a product
+    of five rounded numbers (erase key, key, two decays, their product), so that 5 T roundings may add up.
     """
     base = 1e-5 if dtype == torch.float32 else min(1e-10, 1e-13 * max(T, 1) ** 0.5)
     if reflections and dtype == torch.float32:
-        base = max(base, T * torch.finfo(dtype).eps)
+        base = max(base, 5 * T * 2.0**-24)
     return base * ROLES[role]
 
 
