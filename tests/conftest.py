@@ -6,8 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
 from lineage_lib.book import build_book
+
+# Small tensors, and a process a core when run with -n: more threads would only wait for each other.
+torch.set_num_threads(1)
 
 
 @dataclass(frozen=True)
