@@ -142,34 +142,33 @@ def run_chunks(
     carry = (k * to_end).mT  # (B, H, N, K, C)
 
     if e is None:
-        writes = carry @ v_
-        entering, state = _walk(layout, state, lambda n, S: _step(whole, n, S, writes[:, :, n]))
-        values = v_
+        values, writes = v_, (carry @ v_).unbind(2)
+        entering, state = _walk(layout, state, lambda n, S: _decayed(whole, n, S) + writes[n])
     else:
-        # What a token writes is its value less what it erases: earlier tokens' part by one
-        # triangular solve, the part of the state that entered in the walk.
-        erased = _scores(e, k, erase_decays, diagonal=False)
-        right = torch.cat([v_, e * erase_from_start], -1)
-        solved = torch.linalg.solve_triangular(erased, right, upper=False, unitriangular=True)
-        own, of_state = (x.unbind(2) for x in solved.split([V, K], -1))
-        carries, corrected = carry.unbind(2), []
+        # What a token writes is its value less what it erases, of the state that entered the chunk and of
+        # the chunk's earlier writes: (I + erased) written = value − (e · decay since the start)ᵀ state.
+        solve = _InverseOfUnitLower.apply(_scores(e, k, erase_decays, diagonal=False)).unbind(2)
+        erase, value, carries = (e * erase_from_start).unbind(2), v_.unbind(2), carry.unbind(2)
+        written = []
 
         def correct(n: int, S: Tensor) -> Tensor:
-            corrected.append(torch.baddbmm(_flat(own[n]), _flat(of_state[n]), _flat(S), alpha=-1).view_as(own[n]))
-            return _step(whole, n, S, carries[n] @ corrected[-1])
+            written.append(solve[n] @ _add_product(value[n], erase[n], S, sign=-1))
+            return _add_product(_decayed(whole, n, S), carries[n], written[-1])
 
         entering, state = _walk(layout, state, correct)
-        values = torch.stack(corrected, 2)
-    o = scores @ values + (q * from_start) @ entering
+        values = torch.stack(written, 2)
+    o = _add_product(scores @ values, q * from_start, entering)
     return layout.join(o).to(v.dtype), state
 
 
-def _step(whole: Tensor | None, n: int, S: Tensor, write: Tensor) -> Tensor:
-    return S + write if whole is None else torch.addcmul(write, whole[:, :, n], S)
+def _decayed(whole: Tensor | None, n: int, S: Tensor) -> Tensor:
+    return S if whole is None else whole[:, :, n] * S
 
 
-def _flat(x: Tensor) -> Tensor:
-    return x.reshape(-1, *x.shape[-2:])
+def _add_product(x: Tensor, a: Tensor, b: Tensor, sign: int = 1) -> Tensor:
+    """x + sign · a @ b in one pass."""
+    flat = (t.reshape(-1, *t.shape[-2:]) for t in (x, a, b))
+    return torch.baddbmm(*flat, alpha=sign).view_as(x)
 
 
 def _walk(layout: "_Layout", initial: Tensor, step) -> tuple[Tensor, Tensor]:
@@ -196,10 +195,11 @@ def _decays(g: Tensor) -> tuple[list[tuple[Tensor, Tensor]], Tensor, Tensor]:
     suffix = torch.zeros_like(prefix)
     factors = []
     while prefix.shape[-3] > 1:
-        (pl, pr), (sl, sr) = _halves(prefix), _halves(suffix)
+        (pl, pr), (sl, _) = _halves(prefix), _halves(suffix)
         factors.append((pr.exp(), sl.exp()))
-        prefix = torch.cat([pl, pr + pl[..., -1:, :]], -2)
-        suffix = torch.cat([sl + pr[..., -1:, :], sr], -2)
+        left, right = pl[..., -1:, :], pr[..., -1:, :]  # what each neighbour adds to the other's sums
+        prefix = _joined(prefix, torch.zeros_like(left), left)
+        suffix = _joined(suffix, right, torch.zeros_like(right))
     return factors, prefix.squeeze(-3), suffix.squeeze(-3)
 
 
@@ -210,14 +210,50 @@ def _scores(q: Tensor, k: Tensor, decays: list[tuple[Tensor, Tensor]] | None, *,
     if q.shape[-1] > 1 and decays and decays[0][0].shape[-1] == 1:
         one = q.new_ones(1).expand(*q.shape[:-1], 1)
         return (q @ k.mT) * _scores(one, one, decays, diagonal=diagonal)
-    blocks = ((q * k).sum(-1) if diagonal else q.new_zeros(q.shape[:-1]))[..., None, None]
+    C = q.shape[-2]
+    scores = q.new_zeros(*q.shape[:-1], C)
+    if diagonal:
+        scores.diagonal(dim1=-2, dim2=-1).copy_((q * k).sum(-1))
     for from_start, to_end in decays:
         h = from_start.shape[-2]
         later = q.unflatten(-2, (-1, 2, h))[..., 1, :, :] * from_start
         earlier = k.unflatten(-2, (-1, 2, h))[..., 0, :, :] * to_end
-        left, right = _halves(blocks)
-        blocks = torch.cat([F.pad(left, (0, h)), torch.cat([later @ earlier.mT, right], -1)], -2)
-    return blocks.squeeze(-3)
+        _below(scores, h).copy_(later @ earlier.mT)
+    return scores
+
+
+def _below(matrix: Tensor, h: int) -> Tensor:
+    """Of each diagonal block of 2h rows of (…, C, C) the lower left quarter: a view (…, C/2h, h, h)."""
+    blocks = matrix.unflatten(-1, (-1, 2 * h)).unflatten(-3, (-1, 2 * h))  # (…, n, 2h, n, 2h)
+    return blocks.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)[..., h:, :h]
+
+
+class _InverseOfUnitLower(torch.autograd.Function):
+    """(I + A)^-1 of A (…, C, C), strictly lower triangular, by forward substitution in blocks.
+
+    Neighbouring diagonal blocks of 1, 2, 4, … rows are joined: that is what a triangular solve does,
+    as matrix products. Powers of A, which overflow where keys repeat, never appear.
+    """
+
+    @staticmethod
+    def forward(ctx, A: Tensor) -> Tensor:
+        inverse = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device).repeat(*A.shape[:-2], 1, 1)
+        for h in (2**level for level in range(A.shape[-1].bit_length() - 1)):
+            whole = inverse.unflatten(-1, (-1, 2 * h)).unflatten(-3, (-1, 2 * h))
+            whole = whole.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)  # (…, n, 2h, 2h)
+            _below(inverse, h).copy_(-(whole[..., h:, h:] @ _below(A, h) @ whole[..., :h, :h]))
+        ctx.save_for_backward(inverse)
+        return inverse
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> Tensor:
+        (inverse,) = ctx.saved_tensors
+        return -(inverse.mT @ gradient @ inverse.mT).tril(-1)
+
+
+def _joined(sums: Tensor, to_left: Tensor, to_right: Tensor) -> Tensor:
+    """Sums (…, 2n, h, D) of blocks as sums of the blocks' pairs, (…, n, 2h, D): to each what it lacks."""
+    return (sums.unflatten(-3, (-1, 2)) + torch.stack([to_left, to_right], -3)).flatten(-3, -2)
 
 
 def _one_earlier(decay: Tensor) -> Tensor:
