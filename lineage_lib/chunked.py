@@ -9,6 +9,8 @@ of cumulative sums and no ratio of products, so that nothing overflows, no digit
 common term, and a log-decay of -inf, a reset, is an ordinary number.
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 
@@ -96,8 +98,8 @@ def _checked(q, k, v, e, g, scale, initial_state, output_final_state, cu_seqlens
     sequences = Sequences(sizes["B"], sizes["T"], cu_seqlens)
     if initial_state is not None:
         real_tensor("initial_state", initial_state, "N HV K V", {**sizes, "N": sequences.number})
-    q = q * (sizes["K"] ** -0.5 if scale is None else scale)
-    o, S = run_chunks(q, k, v, e, g, initial_state, sequences, chunk_size)
+    scale = sizes["K"] ** -0.5 if scale is None else scale
+    o, S = run_chunks(q, k, v, e, g, initial_state, sequences, chunk_size, scale=scale)
     return o, (S if output_final_state else None)
 
 
@@ -110,9 +112,11 @@ def run_chunks(
     initial_state: Tensor | None,
     sequences: Sequences,
     chunk_size: int = 64,
+    *,
+    scale: float = 1.0,
     erase_before_decay: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The algorithm, on checked input and without a scale: (o (B, T, HV, V), final state (N, HV, K, V)).
+    """The algorithm, on checked input: (o (B, T, HV, V), final state (N, HV, K, V)).
 
     ``erase_before_decay``: what is erased is read from the state before its decay, not after it:
     S_t = (diag(exp g_t) − k_t e_tᵀ) S_{t-1} + k_t v_tᵀ, which is RWKV-7's order.
@@ -126,100 +130,125 @@ def run_chunks(
     q, k = (x.repeat_interleave(H // x.shape[2], 2) if x.shape[2] != H else x for x in (q, k))
     q, k, v_, e = (None if x is None else layout.split(x.to(dtype)) for x in (q, k, v, e))  # (B, H, N, C, ·)
 
-    if g is None:
-        decays, from_start, to_end, whole = None, 1.0, 1.0, None
-    else:
-        g = layout.split((g if g.ndim == 4 else g[..., None]).to(dtype))
-        decays, prefix, suffix = _decays(g)
-        # (…, C, 1 or K): what is left at a token of the state that entered, and at the end of a token's write
-        from_start, to_end = prefix.exp(), suffix.exp()
-        whole = from_start[..., -1, :, None]  # (B, H, N, 1 or K, 1)
-    erase_decays, erase_from_start = decays, from_start
-    if erase_before_decay and g is not None:
-        erase_decays = [(_one_earlier(later), earlier) for later, earlier in decays]
-        erase_from_start = _one_earlier(from_start)
-    scores = _scores(q, k, decays, diagonal=True)  # (B, H, N, C, C)
-    carry = (k * to_end).mT  # (B, H, N, K, C)
-
-    if e is None:
-        values, writes = v_, (carry @ v_).unbind(2)
-        entering, state = _walk(layout, state, lambda n, S: _decayed(whole, n, S) + writes[n])
-    else:
+    decays = _NoDecay() if g is None else _Decay(layout.split((g if g.ndim == 4 else g[..., None]).to(dtype)))
+    if e is not None:
         # What a token writes is its value less what it erases, of the state that entered the chunk and of
         # the chunk's earlier writes: (I + erased) written = value − (e · decay since the start)ᵀ state.
-        solve = _InverseOfUnitLower.apply(_scores(e, k, erase_decays, diagonal=False)).unbind(2)
-        erase, value, carries = (e * erase_from_start).unbind(2), v_.unbind(2), carry.unbind(2)
-        written = []
-
-        def correct(n: int, S: Tensor) -> Tensor:
-            written.append(solve[n] @ _add_product(value[n], erase[n], S, sign=-1))
-            return _add_product(_decayed(whole, n, S), carries[n], written[-1])
-
-        entering, state = _walk(layout, state, correct)
-        values = torch.stack(written, 2)
-    o = _add_product(scores @ values, q * from_start, entering)
-    return layout.join(o).to(v.dtype), state
-
-
-def _decayed(whole: Tensor | None, n: int, S: Tensor) -> Tensor:
-    return S if whole is None else whole[:, :, n] * S
-
-
-def _add_product(x: Tensor, a: Tensor, b: Tensor, sign: int = 1) -> Tensor:
-    """x + sign · a @ b in one pass."""
-    flat = (t.reshape(-1, *t.shape[-2:]) for t in (x, a, b))
-    return torch.baddbmm(*flat, alpha=sign).view_as(x)
-
-
-def _walk(layout: "_Layout", initial: Tensor, step) -> tuple[Tensor, Tensor]:
-    """Carries the state through the chunks: (state entering each chunk (B, H, N, K, V), final states)."""
-    entering, final = [], []
+        solve = _InverseOfUnitLower.apply(decays.all_scores(e, k, erase_before_decay)).unbind(2)
+        erase = e.unbind(2)
+    scores = decays.scores(q, k)
+    q, k, v_ = (x.unbind(2) for x in (q, k, v_))  # a chunk each: (B, H, C, ·)
+    outputs, final = [], []
     for rows, chunks in layout.walks:
-        S = initial[rows]
+        S = state[rows]  # (B, H, K, V)
         for n in chunks:
-            entering.append(S)
-            S = step(n, S)
+            written = v_[n]
+            if e is not None:
+                erased = decays.since_start(n, erase[n], erase_before_decay)
+                written = solve[n] @ _plus(written, erased, S, -1)
+            inside = scores(n) @ written
+            outputs.append(_plus(inside, decays.since_start(n, q[n]), S, scale, scale))
+            S = _plus(decays.over(n, S), decays.until_end(n, k[n]).mT, written)
         final.append(S)
-    return torch.stack(entering, 2), torch.cat(final)
+    return layout.join(outputs).to(v.dtype), torch.cat(final)
 
 
-def _decays(g: Tensor) -> tuple[list[tuple[Tensor, Tensor]], Tensor, Tensor]:
-    """Log-decays of one chunk, g (…, C, D), into all that the algorithm needs of them.
+def _plus(x: Tensor, a: Tensor, b: Tensor, alpha: float = 1.0, beta: float = 1.0) -> Tensor:
+    """beta · x + alpha · a @ b in one pass."""
+    flat = (t.reshape(-1, *t.shape[-2:]) for t in (x, a, b))
+    return torch.baddbmm(*flat, alpha=alpha, beta=beta).view(x.shape)
 
-    Blocks of 1, 2, 4, … C tokens: of each, the inclusive sums from its start and the exclusive sums
-    to its end. For two neighbours of h tokens these give what is left of every write of the left at
-    every token of the right: exp(from the right one's start) · exp(to the left one's end).
-    Returns those two factors for each h (…, C/2h, h, D), and the sums of the whole chunk.
+
+class _NoDecay:
+    """The decays of a chunk in which nothing decays."""
+
+    def scores(self, q: Tensor, k: Tensor) -> Callable[[int], Tensor]:
+        q, k = q.unbind(2), k.unbind(2)
+        return lambda n: (q[n] @ k[n].mT).tril()
+
+    def all_scores(self, q: Tensor, k: Tensor, earlier: bool = False) -> Tensor:
+        return q @ k.mT
+
+    def since_start(self, n: int, x: Tensor, earlier: bool = False) -> Tensor:
+        return x
+
+    def until_end(self, n: int, x: Tensor) -> Tensor:
+        return x
+
+    over = until_end
+
+
+class _Decay:
+    """All decays inside chunks, from their log-decays g (…, C, D), D = 1: one a head, or K: one a channel.
+
+    Blocks of 1, 2, 4, … C tokens have inclusive sums from their start and exclusive sums to their
+    end. For two neighbours of h tokens these give what is left of every write of the left at every
+    token of the right: exp(from the right one's start) · exp(to the left one's end).
     """
-    prefix = g.unsqueeze(-2)  # (…, C, 1, D): blocks, tokens in a block
-    suffix = torch.zeros_like(prefix)
-    factors = []
-    while prefix.shape[-3] > 1:
-        (pl, pr), (sl, _) = _halves(prefix), _halves(suffix)
-        factors.append((pr.exp(), sl.exp()))
-        left, right = pl[..., -1:, :], pr[..., -1:, :]  # what each neighbour adds to the other's sums
-        prefix = _joined(prefix, torch.zeros_like(left), left)
-        suffix = _joined(suffix, right, torch.zeros_like(right))
-    return factors, prefix.squeeze(-3), suffix.squeeze(-3)
+
+    def __init__(self, g: Tensor):
+        prefix = g.contiguous().unsqueeze(-2)  # (…, C, 1, D): blocks, tokens in a block
+        suffix = torch.zeros_like(prefix)
+        self.neighbours = []  # for h = 1, 2, 4, …: the two factors, (…, C / 2h, h, D) each
+        while prefix.shape[-3] > 1:
+            (pl, pr), (sl, _) = (x.unflatten(-3, (-1, 2)).unbind(-3) for x in (prefix, suffix))
+            self.neighbours.append((pr.exp(), sl.exp()))
+            left, right = pl[..., -1:, :], pr[..., -1:, :]  # what each neighbour adds to the other's sums
+            prefix = _joined(prefix, torch.zeros_like(left), left)
+            suffix = _joined(suffix, right, torch.zeros_like(right))
+        from_start = prefix.squeeze(-3).exp()  # (B, H, N, C, D)
+        self.whole = from_start[..., -1, :, None].unbind(2)
+        self.from_start, self.to_end = from_start.unbind(2), suffix.squeeze(-3).exp().unbind(2)
+        # What is left of token j at token i (B, H, N, C, C), where all channels decay alike.
+        self.matrix = self._between(torch.ones_like(g), torch.ones_like(g)) if g.shape[-1] == 1 else None
+
+    def scores(self, q: Tensor, k: Tensor) -> Callable[[int], Tensor]:
+        """For each chunk the lower triangle of Σ_c q_ic k_jc exp(log-decay of channel c after j up to i)."""
+        if self.matrix is None:
+            return self._between(q, k).unbind(2).__getitem__
+        q, k, matrix = q.unbind(2), k.unbind(2), self.matrix.unbind(2)
+        return lambda n: (q[n] @ k[n].mT) * matrix[n]
+
+    def all_scores(self, q: Tensor, k: Tensor, earlier: bool = False) -> Tensor:
+        """The same of all chunks (B, H, N, C, C), right below the diagonal; ``earlier``: after j up to i − 1."""
+        return self._between(q, k, earlier) if self.matrix is None or earlier else (q @ k.mT) * self.matrix
+
+    def _between(self, q: Tensor, k: Tensor, earlier: bool = False) -> Tensor:
+        q, k = q.contiguous(), k.contiguous()
+        scores = torch.diag_embed((q * k).sum(-1))
+        for since, until in self.neighbours:
+            h = since.shape[-2]
+            later = q.unflatten(-2, (-1, 2, h))[..., 1, :, :] * (_one_earlier(since) if earlier else since)
+            before = k.unflatten(-2, (-1, 2, h))[..., 0, :, :] * until
+            _below(scores, h).copy_(later @ before.mT)
+        return scores
+
+    def since_start(self, n: int, x: Tensor, earlier: bool = False) -> Tensor:
+        """x (B, H, C, ·) times what chunk n's tokens have left of the state that entered; ``earlier``: had before."""
+        return x * (_one_earlier(self.from_start[n]) if earlier else self.from_start[n])
+
+    def until_end(self, n: int, x: Tensor) -> Tensor:
+        """x (B, H, C, ·) times what the end of chunk n leaves of its tokens' writes."""
+        return x * self.to_end[n]
+
+    def over(self, n: int, S: Tensor) -> Tensor:
+        """What chunk n leaves of the state S (B, H, K, V)."""
+        return self.whole[n] * S
 
 
-def _scores(q: Tensor, k: Tensor, decays: list[tuple[Tensor, Tensor]] | None, *, diagonal: bool) -> Tensor:
-    """Lower triangle of Σ_c q_ic k_jc exp(log-decay of channel c between j and i): (…, C, C)."""
-    if decays is None:
-        return (q @ k.mT).tril(0 if diagonal else -1)
-    if q.shape[-1] > 1 and decays and decays[0][0].shape[-1] == 1:
-        one = q.new_ones(1).expand(*q.shape[:-1], 1)
-        return (q @ k.mT) * _scores(one, one, decays, diagonal=diagonal)
-    C = q.shape[-2]
-    scores = q.new_zeros(*q.shape[:-1], C)
-    if diagonal:
-        scores.diagonal(dim1=-2, dim2=-1).copy_((q * k).sum(-1))
-    for from_start, to_end in decays:
-        h = from_start.shape[-2]
-        later = q.unflatten(-2, (-1, 2, h))[..., 1, :, :] * from_start
-        earlier = k.unflatten(-2, (-1, 2, h))[..., 0, :, :] * to_end
-        _below(scores, h).copy_(later @ earlier.mT)
-    return scores
+def _padded(x: Tensor, more: int) -> Tensor:
+    """x (B, T, …) with ``more`` zeros after its last token."""
+    return torch.cat([x, x.new_zeros(x.shape[0], more, *x.shape[2:])], 1) if more else x
+
+
+def _joined(sums: Tensor, to_left: Tensor, to_right: Tensor) -> Tensor:
+    """Sums (…, 2n, h, D) of blocks as sums of the blocks' pairs, (…, n, 2h, D): to each what it lacks."""
+    return (sums.unflatten(-3, (-1, 2)) + torch.stack([to_left, to_right], -3)).flatten(-3, -2)
+
+
+def _one_earlier(decay: Tensor) -> Tensor:
+    """What was left one token before, (…, h, D): 1 at the first."""
+    return F.pad(decay[..., :-1, :], (0, 0, 1, 0), value=1.0)
 
 
 def _below(matrix: Tensor, h: int) -> Tensor:
@@ -229,7 +258,7 @@ def _below(matrix: Tensor, h: int) -> Tensor:
 
 
 class _InverseOfUnitLower(torch.autograd.Function):
-    """(I + A)^-1 of A (…, C, C), strictly lower triangular, by forward substitution in blocks.
+    """(I + A)^-1 of the part of A (…, C, C) below the diagonal, by forward substitution in blocks.
 
     Neighbouring diagonal blocks of 1, 2, 4, … rows are joined: that is what a triangular solve does,
     as matrix products. Powers of A, which overflow where keys repeat, never appear.
@@ -251,21 +280,6 @@ class _InverseOfUnitLower(torch.autograd.Function):
         return -(inverse.mT @ gradient @ inverse.mT).tril(-1)
 
 
-def _joined(sums: Tensor, to_left: Tensor, to_right: Tensor) -> Tensor:
-    """Sums (…, 2n, h, D) of blocks as sums of the blocks' pairs, (…, n, 2h, D): to each what it lacks."""
-    return (sums.unflatten(-3, (-1, 2)) + torch.stack([to_left, to_right], -3)).flatten(-3, -2)
-
-
-def _one_earlier(decay: Tensor) -> Tensor:
-    """What was left one token before, (…, h, D): 1 at the first."""
-    return F.pad(decay[..., :-1, :], (0, 0, 1, 0), value=1.0)
-
-
-def _halves(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """(…, 2n, h, D) into the left and the right neighbours, (…, n, h, D) each."""
-    return blocks.unflatten(-3, (-1, 2)).unbind(-3)
-
-
 class _Layout:
     """Tokens ``[B, T, H, D]`` as chunks ``[B, H, count, slots, D]`` and back.
 
@@ -285,18 +299,14 @@ class _Layout:
             self.count += chunks
 
     def split(self, x: Tensor) -> Tensor:
-        pieces = []
-        for start, end in self.bounds:
-            piece = x[:, start:end]
-            pieces.append(F.pad(piece, (0, 0, 0, 0, 0, -(end - start) % self.size)))
+        pieces = [_padded(x[:, start:end], -(end - start) % self.size) for start, end in self.bounds]
         x = (pieces[0] if len(pieces) == 1 else torch.cat(pieces, 1)).unflatten(1, (self.count, self.size))
-        x = F.pad(x, (0, 0, 0, 0, 0, self.slots - self.size)) if self.slots != self.size else x
-        return x.permute(0, 3, 1, 2, 4).contiguous()
+        return _padded(x.transpose(1, 2), self.slots - self.size).permute(0, 3, 2, 1, 4)
 
-    def join(self, o: Tensor) -> Tensor:
-        o = o[..., : self.size, :].permute(0, 2, 3, 1, 4).flatten(1, 2)  # (B, count * size, H, V)
-        pieces = [
-            o[:, chunks.start * self.size :][:, : end - start]
-            for (start, end), (_, chunks) in zip(self.bounds, self.walks)
-        ]
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 1)
+    def join(self, outputs: list[Tensor]) -> Tensor:
+        """The chunks' outputs, (B, H, slots, D) each, as (B, T, H, D)."""
+        left = {chunks.stop - 1: (end - start - 1) % self.size + 1 for (start, end), (_, chunks) in self._filled()}
+        return torch.cat([o[:, :, : left.get(n, self.size)].transpose(1, 2) for n, o in enumerate(outputs)], 1)
+
+    def _filled(self):
+        return [(bound, walk) for bound, walk in zip(self.bounds, self.walks) if len(walk[1])]

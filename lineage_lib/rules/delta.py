@@ -184,6 +184,7 @@ DELTA_PRODUCT = Rule(
     lower=lowering.delta_product,
     options={"num_householder": 2},
     substeps=2,
+    erases=2,
     missing=NO_KERNEL,
     note="n = 1 is Gated DeltaNet. The table counts n = 2.",
 )

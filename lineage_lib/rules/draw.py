@@ -13,7 +13,7 @@ def draw(rule: Rule, sizes: dict[str, int], *, seed: int = 0, dtype: torch.dtype
     ``sizes`` has B, T, H, K, V, and HV and G where they differ from H; the other letters follow
     (N = K, P = V, D = V, R = K // 2, T*n = T times the rule's number of steps).
 
-    >>> from lineage_lib.rules.table import RULES
+    >>> from lineage_lib.rules import RULES
     >>> [tuple(t.shape) for t in draw(RULES["deltanet"], {"B": 1, "T": 5, "H": 2, "K": 4, "V": 3})]
     [(1, 5, 2, 4), (1, 5, 2, 4), (1, 5, 2, 3), (1, 5, 2)]
     """

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from lineage_lib.reference import lightning_log_decay, retention_log_decay
-from lineage_lib.reference._loop import Tensor, heads, outer, read, scaled, several, start
+from lineage_lib.reference._loop import Tensor, heads, outer, read, several, start
 from lineage_lib.reference.state_space import rotate
 from lineage_lib.rules.record import Lowered
 from lineage_lib.sequences import Sequences
@@ -19,21 +19,23 @@ STATE = "N HV K V"
 def linear_attention(q, k, v, *, scale, state, sequences, sizes, feature_map=None, normalize=False):
     """The normaliser z is the state of a value that is always 1: one more column."""
     φ = feature_map or (lambda x: x)
-    q, k = scaled(φ(q), scale), φ(k)
+    q, k = φ(q), φ(k)
     sizes = {**sizes, "K": k.shape[-1]}
     if not normalize:
-        return Lowered(q, k, v, None, _state(state, sizes, sequences, v), sequences, _as_is)
+        state = _state(state, sizes, sequences, v)
+        return Lowered(q, k, v, None, state, sequences, _as_is, scale=_scale(scale, q))
     S, z = several(state, 2, "S, z")
     state = None if state is None else _with_column(S, z, sizes, sequences, v, "z")
 
     def finish(o: Tensor, S: Tensor):
         return o[..., :-1] / o[..., -1:], (S[..., :-1], S[..., -1])
 
-    return Lowered(q, k, _with_ones(v), None, state, sequences, finish)
+    return Lowered(q, k, _with_ones(v), None, state, sequences, finish)  # a scale would cancel
 
 
 def simple_gla(q, k, v, g, *, scale, state, sequences, sizes):
-    return Lowered(scaled(q, scale), k, v, g, _state(state, sizes, sequences, v), sequences, _as_is)
+    state = _state(state, sizes, sequences, v)
+    return Lowered(q, k, v, g, state, sequences, _as_is, scale=_scale(scale, q))
 
 
 def retention(q, k, v, *, scale, state, sequences, sizes):
@@ -67,7 +69,8 @@ def mlstm(q, k, v, i, f, *, scale, state, sequences, sizes):
         bound = torch.maximum(o[..., -1].abs(), (-maxima).exp())
         return o[..., :-1] / bound[..., None], (S[..., :-1], S[..., -1], sequences.last(maxima, m))
 
-    return Lowered(scaled(heads(q, sizes["HV"]), scale), k, _with_ones(v), g, state, sequences, finish)
+    q = heads(q, sizes["HV"])
+    return Lowered(q, k, _with_ones(v), g, state, sequences, finish, scale=_scale(scale, q))
 
 
 def _running_maximum(log_f: Tensor, i: Tensor, m: Tensor) -> Tensor:
@@ -90,15 +93,15 @@ def rwkv5(r, k, v, w, u, *, scale, state, sequences, sizes):
 
 def rwkv6(r, k, v, w, u, *, scale, state, sequences, sizes):
     """Reading before the write is reading after the last token's write, with the next token's query."""
-    r = scaled(r, scale)
+    scale = _scale(scale, r)
     state = start({**sizes, "N": sequences.number}, "initial_state", state, "N H K V", v)
-    at_start = read(state, sequences.first(r, torch.zeros_like(state[..., 0])))
-    bonus = (r * u * k).sum(-1, keepdim=True) * v
+    at_start = scale * read(state, sequences.first(r, torch.zeros_like(state[..., 0])))
+    bonus = scale * (r * u * k).sum(-1, keepdim=True) * v
 
     def finish(o: Tensor, S: Tensor):
         return sequences.previous(o, at_start) + bonus, S
 
-    return Lowered(sequences.following(r), k, v, w, state, sequences, finish)
+    return Lowered(sequences.following(r), k, v, w, state, sequences, finish, scale=scale)
 
 
 def rwkv7(r, w, k, v, kappa, a, *, scale, state, sequences, sizes):
@@ -106,7 +109,8 @@ def rwkv7(r, w, k, v, kappa, a, *, scale, state, sequences, sizes):
     nothing = torch.zeros_like(k)
     state = None if state is None else start({**sizes, "N": sequences.number}, "initial_state", state, "N H K V", v)
     return Lowered(
-        q=_interleave(nothing, r * (1.0 if scale is None else scale)),
+        q=_interleave(nothing, r),
+        scale=1.0 if scale is None else scale,
         k=_interleave(a * kappa, k),
         v=_interleave(torch.zeros_like(v), v),
         e=_interleave(kappa, nothing),
@@ -133,7 +137,7 @@ def gated_delta_rule(q, k, v, g, beta, *, scale, state, sequences, sizes):
 def gdn2(q, k, v, g, b, w, *, scale, state, sequences, sizes):
     k = heads(k, sizes["HV"])
     state = _state(state, sizes, sequences, v)
-    return Lowered(scaled(q, scale), k, w * v, g, state, sequences, _as_is, e=b * k)
+    return Lowered(q, k, w * v, g, state, sequences, _as_is, e=b * k, scale=_scale(scale, q))
 
 
 def delta_product(q, k, v, g, beta, *, scale, state, sequences, sizes, num_householder):
@@ -141,12 +145,13 @@ def delta_product(q, k, v, g, beta, *, scale, state, sequences, sizes, num_house
     n, HV = num_householder, sizes["HV"]
     if sizes["T*n"] != sizes["T"] * n:
         raise ValueError(f"k: expected {n} steps for each of the {sizes['T']} tokens of q, got {sizes['T*n']}")
-    q, k = scaled(heads(q, HV), scale), heads(k, HV)
+    q, k = heads(q, HV), heads(k, HV)
     nothing = [torch.zeros_like(q)] * (n - 1)
     if g is not None:
         g = _interleave(g, *[torch.zeros_like(g)] * (n - 1))
     return Lowered(
         q=_interleave(*nothing, q),
+        scale=_scale(scale, q),
         k=k,
         v=beta[..., None] * v,
         e=beta[..., None] * k,
@@ -264,6 +269,10 @@ def rg_lru(x, r, i, Lambda, *, state, sequences, sizes, c=8.0):
         return o[..., 0], S[..., 0, 0]
 
     return Lowered(one, one, (write * i * x)[..., None], log_a, state, sequences, finish)
+
+
+def _scale(scale: float | None, q: Tensor) -> float:
+    return q.shape[-1] ** -0.5 if scale is None else scale
 
 
 def _as_is(o: Tensor, S: Tensor) -> tuple[Tensor, Tensor]:

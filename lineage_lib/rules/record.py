@@ -26,7 +26,7 @@ FORMS = ("recurrent", "matrix", "chunked", "kernel", "decode")
 
 @dataclass(frozen=True)
 class Lowered:
-    """A rule's arguments as one of the two recurrences, without a scale.
+    """A rule's arguments as one of the two recurrences; ``scale`` multiplies o.
 
     q, k (B, T, H, K), v (B, T, HV, V), e (B, T, HV, K) or None, g (B, T, HV), (B, T, HV, K) or None,
     state (N, HV, K, V) or None; ``finish(o, S)`` gives the rule's own (o, final state).
@@ -40,6 +40,7 @@ class Lowered:
     sequences: Sequences
     finish: Callable[[Tensor, Tensor], tuple[Tensor, Any]]
     e: Tensor | None = None
+    scale: float = 1.0
     erase_before_decay: bool = False
 
 
@@ -74,6 +75,9 @@ class Rule:
     reads               "after the write" or "before the write"
     state               LaTeX, numbers of state a head, from K and V
     state_size          (K, V) -> the same as a number
+    state_parts         letters of what the forms take and give as state: "S" or, for vectors, "h", and what is
+                        kept besides
+    carrier             (K, V) -> (recurrences that a head is lowered to, their key width, their value width)
     eigenvalues         LaTeX and words: of the transition
     contraction         words: whether the transition can enlarge the state
     papers              keys of book/references.bib
@@ -84,7 +88,8 @@ class Rule:
     lower               (*tensors, scale, state, sequences, **options) -> Lowered
     has_scale           False for rules without a scale on the query
     options             keyword arguments of the rule with the values that tests and figures use
-    substeps            places of the time axis that a token takes in the recurrence
+    substeps            writes, and places of the time axis, that a token takes in the recurrence
+    erases              for the delta family: how many of them read what they erase
     missing             form -> why the rule does not have it
     note                what a reader of the table should know besides
     """
@@ -108,10 +113,13 @@ class Rule:
     lower: Callable[..., Lowered]
     reads: str = "after the write"
     state_size: Callable[[int, int], int] = lambda K, V: K * V
+    state_parts: tuple[str, ...] = ("S",)
+    carrier: Callable[[int, int], tuple[int, int, int]] = lambda K, V: (1, K, V)
     fla: dict[str, str] = field(default_factory=dict)
     has_scale: bool = True
     options: dict[str, Any] = field(default_factory=dict)
     substeps: int = 1
+    erases: int = 1
     missing: dict[str, str] = field(default_factory=dict)
     note: str = ""
 
@@ -133,7 +141,16 @@ class Rule:
         low = self.lowered(*tensors, scale=scale, initial_state=initial_state, cu_seqlens=cu_seqlens, **options)
         chunk_size = chunk_size * self.substeps
         o, S = run_chunks(
-            low.q, low.k, low.v, low.e, low.g, low.state, low.sequences, chunk_size, low.erase_before_decay
+            low.q,
+            low.k,
+            low.v,
+            low.e,
+            low.g,
+            low.state,
+            low.sequences,
+            chunk_size,
+            scale=low.scale,
+            erase_before_decay=low.erase_before_decay,
         )
         o, state = low.finish(o, S)
         return o.to(self._values(tensors).dtype), state if output_final_state else None
@@ -186,19 +203,24 @@ class Rule:
         return self.lower(*checked, state=initial_state, sequences=sequences, sizes=sizes, **options)
 
     def flops(self, K: int, V: int) -> int:
-        """FLOPs a token and head of the recurrent form; a multiplication and an addition are two."""
+        """FLOPs a token and head of the recurrent form; a multiplication and an addition are two.
+
+        Leading terms: the state's decay, erasing, writing and reading, not what makes gates, keys and queries.
+        """
+        heads, K, V = self.carrier(K, V)
         decay = 0 if self.decay_axis == "none" else K * V
-        erase = 2 * K * V + V if self.family == "delta" else 0
-        return decay + self.substeps * (erase + 2 * K * V) + 2 * K * V
+        erase = self.erases * (2 * K * V + V) if self.family == "delta" else 0
+        return heads * (decay + erase + self.substeps * 2 * K * V + 2 * K * V)
 
     def chunked_flops(self, K: int, V: int, C: int) -> int:
-        """The same of the chunked form with chunks of C tokens, leading terms, whole blocks counted."""
+        """The same of the chunked form with chunks of C tokens, whole blocks counted."""
+        heads, K, V = self.carrier(K, V)
         n = self.substeps
         scores, values, states = 2 * n * C * K, 2 * n * C * V, 2 * n * K * V + 2 * K * V
         if self.family == "additive":
-            return scores + values + states
+            return heads * (scores + values + states)
         # The erase scores, the triangular solve of C equations for K + V right sides, its part of the state.
-        return scores + values + states + n * (2 * n * C * K + n * C * (K + V) + 2 * K * V)
+        return heads * (scores + values + states + n * (2 * n * C * K + n * C * (K + V) + 2 * K * V))
 
     def _values(self, tensors: tuple) -> Tensor:
         return next(t for i, t in zip(self.inputs, tensors) if i.name in ("v", "x"))
@@ -237,5 +259,5 @@ def _run(low: Lowered, v: Tensor, S: Tensor) -> tuple[Tensor, Tensor]:
         if low.e is not None:
             write = write - _loop.read(held if low.erase_before_decay else S, low.e[:, t])
         S = S + _loop.outer(k[:, t], write)
-        o.append(_loop.read(S, q[:, t]))
+        o.append(low.scale * _loop.read(S, q[:, t]))
     return _loop.stack(o, v), S
