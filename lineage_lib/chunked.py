@@ -115,18 +115,22 @@ def run_chunks(
     *,
     scale: float = 1.0,
     erase_before_decay: bool = False,
+    counts: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The algorithm, on checked input: (o (B, T, HV, V), final state (N, HV, K, V)).
+
+    ``counts``: the values have one more column, of ones, and so have o and the states.
 
     ``erase_before_decay``: what is erased is read from the state before its decay, not after it:
     S_t = (diag(exp g_t) − k_t e_tᵀ) S_{t-1} + k_t v_tᵀ, which is RWKV-7's order.
     """
     (H, V), K = v.shape[2:], k.shape[-1]
+    V += counts
     dtype = working_dtype(*(t for t in (q, k, v, e, g, initial_state) if t is not None))
     state = v.new_zeros(sequences.number, H, K, V, dtype=dtype) if initial_state is None else initial_state.to(dtype)
     layout = _Layout(sequences, chunk_size)
     if layout.count == 0:
-        return v.clone(), state
+        return v.new_zeros(*v.shape[:-1], V), state
     q, k = (x.repeat_interleave(H // x.shape[2], 2) if x.shape[2] != H else x for x in (q, k))
     q, k, v_, e = (None if x is None else layout.split(x.to(dtype)) for x in (q, k, v, e))  # (B, H, N, C, ·)
 
@@ -142,21 +146,21 @@ def run_chunks(
     for rows, chunks in layout.walks:
         S = state[rows]  # (B, H, K, V)
         for n in chunks:
-            written = v_[n]
+            written = F.pad(v_[n], (0, 1), value=1.0) if counts else v_[n]
             if e is not None:
                 erased = decays.since_start(n, erase[n], erase_before_decay)
-                written = solve[n] @ _plus(written, erased, S, -1)
-            inside = scores(n) @ written
-            outputs.append(_plus(inside, decays.since_start(n, q[n]), S, scale, scale))
-            S = _plus(decays.over(n, S), decays.until_end(n, k[n]).mT, written)
+                written = solve[n] @ _add_product(written.clone(memory_format=torch.contiguous_format), erased, S, -1)
+            o = scores(n) @ written
+            outputs.append(_add_product(o, decays.since_start(n, q[n]), S, scale, scale))
+            S = _add_product(decays.over(n, S), decays.until_end(n, k[n]).mT, written)
         final.append(S)
     return layout.join(outputs).to(v.dtype), torch.cat(final)
 
 
-def _plus(x: Tensor, a: Tensor, b: Tensor, alpha: float = 1.0, beta: float = 1.0) -> Tensor:
-    """beta · x + alpha · a @ b in one pass."""
-    flat = (t.reshape(-1, *t.shape[-2:]) for t in (x, a, b))
-    return torch.baddbmm(*flat, alpha=alpha, beta=beta).view(x.shape)
+def _add_product(x: Tensor, a: Tensor, b: Tensor, alpha: float = 1.0, beta: float = 1.0) -> Tensor:
+    """beta · x + alpha · a @ b, in one pass and in the place of x."""
+    x_, a, b = (t.flatten(0, -3) for t in (x, a, b))
+    return x_.baddbmm_(a, b, alpha=alpha, beta=beta).view(x.shape)
 
 
 class _NoDecay:
@@ -175,7 +179,8 @@ class _NoDecay:
     def until_end(self, n: int, x: Tensor) -> Tensor:
         return x
 
-    over = until_end
+    def over(self, n: int, S: Tensor) -> Tensor:
+        return S.clone()
 
 
 class _Decay:
@@ -232,7 +237,7 @@ class _Decay:
         return x * self.to_end[n]
 
     def over(self, n: int, S: Tensor) -> Tensor:
-        """What chunk n leaves of the state S (B, H, K, V)."""
+        """What chunk n leaves of the state S (B, H, K, V), as a new tensor."""
         return self.whole[n] * S
 
 

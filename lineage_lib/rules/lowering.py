@@ -30,7 +30,7 @@ def linear_attention(q, k, v, *, scale, state, sequences, sizes, feature_map=Non
     def finish(o: Tensor, S: Tensor):
         return o[..., :-1] / o[..., -1:], (S[..., :-1], S[..., -1])
 
-    return Lowered(q, k, _with_ones(v), None, state, sequences, finish)  # a scale would cancel
+    return Lowered(q, k, v, None, state, sequences, finish, counts=True)  # a scale would cancel
 
 
 def simple_gla(q, k, v, g, *, scale, state, sequences, sizes):
@@ -70,7 +70,7 @@ def mlstm(q, k, v, i, f, *, scale, state, sequences, sizes):
         return o[..., :-1] / bound[..., None], (S[..., :-1], S[..., -1], sequences.last(maxima, m))
 
     q = heads(q, sizes["HV"])
-    return Lowered(q, k, _with_ones(v), g, state, sequences, finish, scale=_scale(scale, q))
+    return Lowered(q, k, v, g, state, sequences, finish, scale=_scale(scale, q), counts=True)
 
 
 def _running_maximum(log_f: Tensor, i: Tensor, m: Tensor) -> Tensor:
@@ -281,10 +281,6 @@ def _as_is(o: Tensor, S: Tensor) -> tuple[Tensor, Tensor]:
 
 def _state(state, sizes: dict[str, int], sequences: Sequences, v: Tensor) -> Tensor | None:
     return None if state is None else start({**sizes, "N": sequences.number}, "initial_state", state, STATE, v)
-
-
-def _with_ones(v: Tensor) -> Tensor:
-    return torch.cat([v, torch.ones_like(v[..., :1])], -1)
 
 
 def _with_column(S, z, sizes, sequences, v, name: str) -> Tensor:

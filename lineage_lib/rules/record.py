@@ -26,7 +26,8 @@ FORMS = ("recurrent", "matrix", "chunked", "kernel", "decode")
 
 @dataclass(frozen=True)
 class Lowered:
-    """A rule's arguments as one of the two recurrences; ``scale`` multiplies o.
+    """A rule's arguments as one of the two recurrences; ``scale`` multiplies o;
+    ``counts`` gives the values, o and the state one more column: that of a value that is always 1.
 
     q, k (B, T, H, K), v (B, T, HV, V), e (B, T, HV, K) or None, g (B, T, HV), (B, T, HV, K) or None,
     state (N, HV, K, V) or None; ``finish(o, S)`` gives the rule's own (o, final state).
@@ -42,6 +43,12 @@ class Lowered:
     e: Tensor | None = None
     scale: float = 1.0
     erase_before_decay: bool = False
+    counts: bool = False
+
+    @property
+    def values(self) -> Tensor:
+        """v, and with ``counts`` its column of ones."""
+        return torch.nn.functional.pad(self.v, (0, 1), value=1.0) if self.counts else self.v
 
 
 @dataclass(frozen=True)
@@ -151,6 +158,7 @@ class Rule:
             chunk_size,
             scale=low.scale,
             erase_before_decay=low.erase_before_decay,
+            counts=low.counts,
         )
         o, state = low.finish(o, S)
         return o.to(self._values(tensors).dtype), state if output_final_state else None
@@ -161,10 +169,10 @@ class Rule:
         """The matrix form: the mixing matrix of :func:`mixing_matrix`, times all values at once."""
         low = self.lowered(*tensors, scale=scale, initial_state=initial_state, **options)
         M, W = mixing_matrix(low)
-        v = low.v.transpose(1, 2)
+        v = low.values.transpose(1, 2)
         o, S = M @ v, W @ v
         if low.state is not None:
-            carried, left = _run(low, torch.zeros_like(low.v), low.state)
+            carried, left = _run(low, torch.zeros_like(low.values), low.state)
             o, S = o + carried.transpose(1, 2), S + left
         o, state = low.finish(o.transpose(1, 2), S)
         return o.to(self._values(tensors).dtype), state if output_final_state else None
@@ -174,7 +182,7 @@ class Rule:
         low = self.lowered(*tensors, scale=scale, initial_state=state, **options)
         if self._values(tensors).shape[1] != self._steps_of_values():
             raise ValueError(f"step: expected one token, got tensors of shape {tuple(self._values(tensors).shape)}")
-        o, S = _run(low, low.v, _initial(low))
+        o, S = _run(low, low.values, _initial(low))
         o, state = low.finish(o, S)
         return o.to(self._values(tensors).dtype), state
 
@@ -243,7 +251,7 @@ def mixing_matrix(low: Lowered) -> tuple[Tensor, Tensor]:
 def _initial(low: Lowered) -> Tensor:
     if low.state is not None:
         return low.state
-    return low.v.new_zeros(low.v.shape[0], low.v.shape[2], low.k.shape[-1], low.v.shape[-1])
+    return low.v.new_zeros(low.v.shape[0], low.v.shape[2], low.k.shape[-1], low.values.shape[-1])
 
 
 def _run(low: Lowered, v: Tensor, S: Tensor) -> tuple[Tensor, Tensor]:
