@@ -142,11 +142,12 @@ def run_chunks(
         erase = e.unbind(2)
     scores = decays.scores(q, k)
     q, k, v_ = (x.unbind(2) for x in (q, k, v_))  # a chunk each: (B, H, C, ·)
+    ones = torch.ones_like(v_[0][..., :1])
     outputs, final = [], []
     for rows, chunks in layout.walks:
         S = state[rows]  # (B, H, K, V)
         for n in chunks:
-            written = F.pad(v_[n], (0, 1), value=1.0) if counts else v_[n]
+            written = torch.cat([v_[n], ones], -1) if counts else v_[n]
             if e is not None:
                 erased = decays.since_start(n, erase[n], erase_before_decay)
                 written = solve[n] @ _add_product(written.clone(memory_format=torch.contiguous_format), erased, S, -1)

@@ -1,0 +1,279 @@
+"""Chapter 07, second part: exponential gates and a state that is a vector (7.5 and 7.6)."""
+
+import numpy as np
+
+from lineage_lib.exercises._ch07_decays import draw_qkv
+from lineage_lib.exercises.record import Case, Exercise, Mistake
+
+# --- 7.5 the stabilised mLSTM -------------------------------------------------------------------
+
+
+def _mlstm_cases(rng):
+    def head(T, K, V, i_pre=None, f_pre=None, *, positive=False):
+        """Gates as drawn, or as given; positive queries and keys where a denominator must not pass zero."""
+        Q, keys, values = draw_qkv(rng, T, K, V)
+        if positive:
+            Q, keys = np.abs(Q) + 0.2, np.abs(keys) + 0.2
+        i_pre = 2 * rng.standard_normal(T) if i_pre is None else i_pre
+        f_pre = rng.normal(1.0, 1.5, T) if f_pre is None else f_pre
+        return Q, keys, values, i_pre, f_pre
+
+    one = np.ones((3, 1))
+    by_hand = (one, one, np.array([[3.0], [0.0], [5.0]]), np.array([0.0, -800.0, 0.0]), np.zeros(3))
+    burst = rng.standard_normal(12)
+    burst[4] = 1000.0
+    fading = np.append(1000.0, rng.uniform(-60, -40, 399))
+    return [
+        Case(by_hand, "by hand: 3, then 1.5 over the floor of 1, then 5.75 over 1.25"),
+        Case(head(1, 2, 3, np.array([1000.0]), np.array([0.5]), positive=True), "T = 1, i_pre = 1000"),
+        Case(head(14, 3, 2), "moderate gates, queries and keys of both signs"),
+        Case(head(8, 1, 4, positive=True), "K = 1"),
+        Case(head(9, 4, 4), "K = V"),
+        Case(head(12, 3, 2, burst, positive=True), "i_pre[4] = 1000: one token outweighs all others"),
+        Case(head(8, 2, 3, np.full(8, -1000.0)), "i_pre = -1000 throughout: the floor decides"),
+        Case(head(10, 2, 3, np.linspace(-300.0, 2000.0, 10), positive=True), "i_pre grows from -300 to 2000"),
+        Case(
+            head(9, 3, 2, rng.standard_normal(9) + 700, np.where(np.arange(9) == 5, -900.0, 2.0), positive=True),
+            "f_pre[5] = -900: what came before is forgotten",
+        ),
+        Case(
+            head(
+                7, 2, 3, np.append(2000.0, np.full(6, 700.0)), np.where(np.arange(7) == 5, -900.0, 2.0), positive=True
+            ),
+            "i_pre[0] = 2000, f_pre[5] = -900: even so the first token outweighs the others",
+        ),
+        Case(
+            head(400, 2, 3, fading, np.full(400, -2.0), positive=True),
+            "400 tokens: i_pre[0] = 1000, then far less, and each step keeps an eighth",
+        ),
+        Case(head(700, 3, 2, rng.normal(500, 3, 700), rng.uniform(3, 7, 700), positive=True), "700 tokens near 500"),
+    ]
+
+
+def _log_sigmoid(z):
+    return -np.logaddexp(0.0, -z)
+
+
+def _mlstm(Q, K, V, i_pre, f_pre, *, log_forget=_log_sigmoid, largest=max, forget=None, divide=None, m=0.0):
+    """The stabilised loop; each argument replaces one of its formulas.
+
+    largest(log_f + m, i, m)     -> the new m
+    forget(log_f, m, new_m)      -> the exponent of the forget gate
+    divide(numerator, nq, m)     -> the output
+    """
+    forget = forget or (lambda log_f, m, new: log_f + m - new)
+    divide = divide or (lambda numerator, nq, m: numerator / max(abs(nq), np.exp(-m)))
+    S, n, H = np.zeros((K.shape[1], V.shape[1])), np.zeros(K.shape[1]), np.zeros(V.shape)
+    for t in range(len(V)):
+        log_f = log_forget(f_pre[t])
+        new = largest(log_f + m, i_pre[t]) if largest is max else largest(log_f, i_pre[t], m)
+        f, i = np.exp(forget(log_f, m, new)), np.exp(i_pre[t] - new)
+        m = new
+        S = f * S + i * np.outer(K[t], V[t])
+        n = f * n + i * K[t]
+        H[t] = divide(S.T @ Q[t], n @ Q[t], m)
+    return H
+
+
+def mlstm_oracle(Q, K, V, i_pre, f_pre):
+    return _mlstm(Q, K, V, i_pre, f_pre)
+
+
+def mlstm_unstabilised(Q, K, V, i_pre, f_pre, *, write=np.exp):
+    """The equations as they stand: right until a gate overflows."""
+    S, n, H = np.zeros((K.shape[1], V.shape[1])), np.zeros(K.shape[1]), np.zeros(V.shape)
+    for t in range(len(V)):
+        f, i = 1 / (1 + np.exp(-f_pre[t])), write(i_pre[t])
+        S = f * S + i * np.outer(K[t], V[t])
+        n = f * n + i * K[t]
+        H[t] = S.T @ Q[t] / max(abs(n @ Q[t]), 1.0)
+    return H
+
+
+def _sigmoid_write(Q, K, V, i_pre, f_pre):
+    return mlstm_unstabilised(Q, K, V, i_pre, f_pre, write=lambda i: np.exp(_log_sigmoid(i)))
+
+
+MLSTM = Exercise(
+    id="7.5",
+    name="mlstm_recurrent",
+    title="stabilise the exponential gate",
+    points=4,
+    minutes=15,
+    difficulty="core",
+    returns=("H[t, v]",),
+    cases=_mlstm_cases,
+    oracle=mlstm_oracle,
+    mistakes=(
+        Mistake(
+            "unstabilised",
+            "the states are still in their original units, so e^1000 overflows and inf / inf is NaN; "
+            "subtract the running maximum m in both exponents",
+            mlstm_unstabilised,
+        ),
+        Mistake(
+            "floor-of-one",
+            "states and normaliser are in units of e^m, but the floor of the denominator is still 1; "
+            "in these units it is e^-m",
+            lambda *args: _mlstm(*args, divide=lambda numerator, nq, m: numerator / max(abs(nq), 1.0)),
+        ),
+        Mistake(
+            "old-maximum-forgotten",
+            "the forget gate's exponent is log f - m; the old state was in units of the old maximum, "
+            "so it is log f + old m - new m",
+            lambda *args: _mlstm(*args, forget=lambda log_f, m, new: log_f - new),
+        ),
+        Mistake(
+            "maximum-never-falls",
+            "m is the largest i_pre so far; it has to fade with the state, so the maximum is taken of "
+            "log f + old m and i_pre, or the states underflow",
+            lambda *args: _mlstm(*args, largest=lambda log_f, i, m: max(m, i)),
+        ),
+        Mistake(
+            "no-absolute-value",
+            "n · q was compared with the floor without its absolute value; it can be negative",
+            lambda *args: _mlstm(*args, divide=lambda numerator, nq, m: numerator / max(nq, np.exp(-m))),
+        ),
+        Mistake(
+            "no-normaliser",
+            "the output is S' q without the division, in units that change from token to token",
+            lambda *args: _mlstm(*args, divide=lambda numerator, nq, m: numerator),
+        ),
+        Mistake(
+            "forget-gate-not-squashed",
+            "f_pre was taken as log f; the forget gate is the sigmoid of f_pre, and log f its logarithm",
+            lambda *args: _mlstm(*args, log_forget=lambda z: z),
+        ),
+        Mistake(
+            "sigmoid-input-gate",
+            "the input gate is a sigmoid; in this layer it is the exponential of i_pre",
+            _sigmoid_write,
+        ),
+    ),
+    hints=(
+        "Wherever the plain loop does not overflow, your output must equal its output. Where it does, every output is "
+        "still finite: it is a weighted mean of values, or less.",
+        "Three numbers change in each step: the exponent of the input gate, the exponent of the forget gate, and the "
+        "floor. All three need the new maximum.",
+        "The new maximum is the larger of two numbers: the input gate's exponent, and the forget gate's plus the old "
+        "maximum. Keep the old one until both gates are shifted.",
+        "Subtract the new maximum from both exponents and add the old one to the forget gate's. Then the floor, which "
+        "was 1, becomes the exponential of minus the new maximum, and the new maximum is kept for the next token.",
+    ),
+)
+
+
+# --- 7.6 a vector state -------------------------------------------------------------------------
+
+
+def _rg_lru_cases(rng):
+    def layer(T, V, *, r=None, lam=None):
+        r = rng.uniform(0.05, 0.95, (T, V)) if r is None else r
+        lam = rng.uniform(-4.0, -1.0, V) if lam is None else lam
+        return rng.standard_normal((T, V)), r, rng.uniform(0.1, 0.9, (T, V)), lam
+
+    x, _, i, lam = layer(400, 3)
+    held = (np.abs(x) + 0.5, np.full((400, 3), 1e-17), i, lam)
+    half = np.log(np.expm1(np.log(2.0) / 8))  # a full recurrence gate then keeps half
+    return [
+        Case(
+            (np.array([[3.0], [0.0], [2.0]]), np.ones((3, 1)), np.ones((3, 1)), np.array([half])),
+            "by hand: a = 1/2, so 3, 1.5, 0.75 + 2 sqrt(3/4)",
+        ),
+        Case(layer(1, 3), "T = 1: the first token enters in full"),
+        Case(layer(6, 1), "one channel"),
+        Case(layer(7, 4), ""),
+        Case(layer(5, 5), "T = V"),
+        Case(layer(30, 2, lam=np.array([-6.0, 2.0])), "a slow channel and a fast one"),
+        Case(layer(12, 3, r=np.zeros((12, 3))), "r = 0: the first token is kept for ever, nothing else enters"),
+        Case(held, "400 tokens with r = 1e-17: a is 1 to all digits, and yet each token enters a little"),
+        Case(layer(500, 2, lam=np.array([-9.0, -3.0])), "500 tokens"),
+    ]
+
+
+def _rg_lru(x, r, i, Lambda, *, c=8.0, rate=None, scale=None, first=1.0, gate=True, decayed_write=False):
+    rate = np.logaddexp(0.0, Lambda) if rate is None else rate
+    log_a = -c * rate * r
+    a = np.exp(log_a)
+    enter = np.sqrt(-np.expm1(2 * log_a)) if scale is None else scale(a)
+    if first is not None:
+        enter[0] = first
+    u = enter * (i * x if gate else x)
+    h, H = np.zeros(x.shape[1]), np.zeros(x.shape)
+    for t in range(len(x)):
+        h = a[t] * (h + u[t]) if decayed_write else a[t] * h + u[t]
+        H[t] = h
+    return H
+
+
+def rg_lru_oracle(x, r, i, Lambda):
+    return _rg_lru(x, r, i, Lambda)
+
+
+RG_LRU = Exercise(
+    id="7.6",
+    name="rg_lru",
+    title="a vector state with two gates",
+    points=3,
+    minutes=12,
+    difficulty="core",
+    returns=("H[t, v]",),
+    cases=_rg_lru_cases,
+    oracle=rg_lru_oracle,
+    mistakes=(
+        Mistake(
+            "no-first-token-rule",
+            "the first token was multiplied by sqrt(1 - a²); there is nothing to keep yet, so it enters in full",
+            lambda *args: _rg_lru(*args, first=None),
+        ),
+        Mistake(
+            "no-exponent-eight",
+            "the factor c = 8 is missing from the logarithm of a",
+            lambda *args: _rg_lru(*args, c=1.0),
+        ),
+        Mistake(
+            "root-of-one-minus-a",
+            "the input was multiplied by sqrt(1 - a); the square of a stands under the root",
+            lambda *args: _rg_lru(*args, scale=lambda a: np.sqrt(1 - a)),
+        ),
+        Mistake(
+            "digits-lost",
+            "1 - a² was computed from a rounded a, which leaves 0 where a is near 1; "
+            "np.expm1 of twice the logarithm of a keeps the digits",
+            lambda *args: _rg_lru(*args, scale=lambda a: np.sqrt(1 - a**2)),
+        ),
+        Mistake(
+            "sigmoid-of-lambda",
+            "log a was made from log sigmoid(Lambda); the code has minus softplus(Lambda), "
+            "so that a larger Lambda forgets faster",
+            lambda x, r, i, Lambda: _rg_lru(x, r, i, Lambda, rate=np.logaddexp(0.0, -Lambda)),
+        ),
+        Mistake(
+            "input-gate-ignored",
+            "the gate i was not used; it multiplies x before x enters",
+            lambda *args: _rg_lru(*args, gate=False),
+        ),
+        Mistake(
+            "recurrence-gate-ignored",
+            "the decay is the same at every token; the gate r multiplies its logarithm",
+            lambda x, r, i, Lambda: _rg_lru(x, np.ones_like(r), i, Lambda),
+        ),
+        Mistake(
+            "decay-after-write",
+            "the new input was multiplied by a as well; a fades what was there before",
+            lambda *args: _rg_lru(*args, decayed_write=True),
+        ),
+    ),
+    hints=(
+        "The first row of the output is `i[0] * x[0]`, whatever the decays are. Where `r` is 0, nothing fades and "
+        "nothing enters.",
+        "Make the logarithms of all decays first, as a `(T, V)` array; from them the decays and the factors of the "
+        "inputs. Then a loop with one line of recurrence.",
+        "Under the root stands one minus the exponential of twice the logarithm. `np.expm1(z)` is the exponential of "
+        "z minus one, without the loss of digits near zero.",
+        "Row 0 of the factors of the inputs is overwritten with ones. Softplus is `np.logaddexp` of zero and its "
+        "argument.",
+    ),
+)
+
+EXERCISES = (MLSTM, RG_LRU)

@@ -1,0 +1,276 @@
+"""Wrong answers to chapter 04 that are right on most inputs."""
+
+import numpy as np
+import torch
+
+from lineage_lib import matrices, reference
+from lineage_lib.chunked import chunk_additive
+from lineage_lib.exercises import _ch04_blocks, _ch04_torch, _ch04_whole
+
+# --- 4.1 own_chunk ------------------------------------------------------------------------------
+
+
+def _without(reset):
+    """Wrong where a decay is 0: there stands a small number."""
+    return lambda a: np.where(a == 0, reset, a)
+
+
+def own_chunk_by_ratio(X, a, B, C, T_c):
+    """Wrong where a product of decays underflows, or a decay is 0."""
+    Y = np.zeros(X.shape)
+    for j in _ch04_blocks.chunks(len(X), T_c):
+        p = np.cumprod(_without(1e-12)(a[j]))
+        Y[j] = (np.tril(p[:, None] / p) * (C[j] @ B[j].T)) @ X[j]
+    return Y
+
+
+def own_chunk_unless_short(X, a, B, C, T_c):
+    """Wrong where T < T_c."""
+    return _ch04_blocks.own_chunk_oracle(X, a, B, C, T_c) * (len(X) >= T_c)
+
+
+def own_chunk_tail_of_one_forgotten(X, a, B, C, T_c):
+    """Wrong where the last chunk has one token."""
+    Y = _ch04_blocks.own_chunk_oracle(X, a, B, C, T_c)
+    if len(X) % T_c == 1 and len(X) > 1:
+        Y[-1] = 0
+    return Y
+
+
+def own_chunk_without_negative_decays(X, a, B, C, T_c):
+    return _ch04_blocks.own_chunk_oracle(X, np.abs(a), B, C, T_c)
+
+
+# --- 4.2 off_diagonal_factors ---------------------------------------------------------------------
+
+
+def factors_of_full_chunks(a, B, C, T_c, j, i):
+    """Wrong where chunk j is the short one: its rows are taken from the end."""
+    read, between, write = _ch04_blocks.factors_oracle(a, B, C, T_c, j, i)
+    if len(read) < T_c:
+        read = np.cumprod(a[-T_c:])[:, None] * C[-T_c:]
+    return read, between, write
+
+
+def factors_split_elsewhere(a, B, C, T_c, j, i):
+    """The product is right, the factors are not: the middle is multiplied into the read factor."""
+    read, between, write = _ch04_blocks.factors_oracle(a, B, C, T_c, j, i)
+    return read * between, 1.0, write
+
+
+def factors_with_all_of_the_writer(a, B, C, T_c, j, i):
+    """The middle holds chunk i's decays too."""
+    read, _, write = _ch04_blocks.factors_oracle(a, B, C, T_c, j, i)
+    return read, a[i * T_c : j * T_c].prod(), write
+
+
+def factors_with_one_chunk_between(a, B, C, T_c, j, i):
+    """Wrong where more than one chunk lies between."""
+    read, between, write = _ch04_blocks.factors_oracle(a, B, C, T_c, j, i)
+    return read, between if j - i < 3 else a[(i + 1) * T_c : (i + 2) * T_c].prod(), write
+
+
+# --- 4.3 chunk_states -----------------------------------------------------------------------------
+
+
+def states_by_ratio(X, a, B, T_c):
+    a = _without(1e-12)(a)
+    return _ch04_blocks._states(X, B, _ch04_blocks.chunks(len(X), T_c), lambda j: np.prod(a[j]) / np.cumprod(a[j]))
+
+
+def states_without_writes_before_a_reset(X, a, B, T_c):
+    """Wrong where a chunk's last decay is 0: the write after it stays."""
+    Z = _ch04_blocks.chunk_states_oracle(X, a, B, T_c)
+    return Z * (np.array([a[j][-1] for j in _ch04_blocks.chunks(len(X), T_c)]) != 0)[:, None, None]
+
+
+def states_transposed_when_square(X, a, B, T_c):
+    Z = _ch04_blocks.chunk_states_oracle(X, a, B, T_c)
+    return Z.transpose(0, 2, 1) if Z.shape[1] == Z.shape[2] else Z
+
+
+# --- 4.4 pass_states ------------------------------------------------------------------------------
+
+
+def pass_by_ratio(states, decays, S0):
+    """Wrong where the product underflows, or a decay is 0."""
+    p = np.cumprod(_without(1e-12)(decays))[:, None, None]
+    return np.concatenate([S0[None], p * (S0 + np.cumsum(states / p, axis=0))])
+
+
+def pass_of_neighbours(states, decays, S0):
+    """Only the last 20 chunks: wrong where decays are near 1."""
+    L = np.triu(matrices.segment_products(np.append(1.0, decays)), -20)
+    return np.einsum("ji,inp->jnp", L, np.concatenate([S0[None], states]))
+
+
+# --- 4.5 ssd_chunked ------------------------------------------------------------------------------
+
+
+def whole_without_tail_state(X, a, B, C, T_c, S0=None):
+    """The last state misses a tail that is shorter than a chunk."""
+    Y, S = _ch04_whole.whole_oracle(X, a, B, C, T_c, S0)
+    full = len(X) // T_c * T_c
+    if full in (0, len(X)):
+        return Y, S
+    return Y, reference.ssd_recurrent(X[:full], a[:full], B[:full], C[:full], S0)[1]
+
+
+def whole_padded_with_resets(X, a, B, C, T_c, S0=None):
+    Y, S = _ch04_whole.whole_oracle(X, a, B, C, T_c, S0)
+    return Y, S * (len(X) % T_c == 0)
+
+
+def whole_tail_decayed_as_full(X, a, B, C, T_c, S0=None):
+    """Right only where S0 is not given: it is decayed once too often."""
+    if S0 is not None:
+        S0 = a[0] * S0
+    return _ch04_whole.whole_oracle(X, a, B, C, T_c, S0)
+
+
+def whole_border_decay_not_passed(X, a, B, C, T_c, S0=None):
+    """The first decay of a chunk is left out when the state is passed on."""
+    return _ch04_whole._walk(X, a, B, C, T_c, S0, keep=lambda d: d[1:].prod())
+
+
+def whole_remembering_two_chunks(X, a, B, C, T_c, S0=None):
+    """Wrong where decays keep a write for more than two chunks."""
+    Y, S = _ch04_whole.whole_oracle(X, a, B, C, T_c, S0)
+    far = np.arange(len(X)) // T_c
+    M = np.where(far[:, None] - far > 2, matrices.segment_products(a) * (C @ B.T), 0.0)
+    return Y - M @ X, S
+
+
+# --- 4.6 chunk_flops ------------------------------------------------------------------------------
+
+
+def flops_in_floats(T, N, P, T_c):
+    """Wrong by rounding the number of chunks down in the pass."""
+    full, rest = divmod(T, T_c)
+    return 2 * (full * T_c**2 + rest**2) * (N + P) + 4 * T * N * P + 2 * (T // T_c) * N * P
+
+
+def flops_for_square_heads(T, N, P, T_c):
+    full, rest = divmod(T, T_c)
+    return 4 * (full * T_c**2 + rest**2) * N + 4 * T * N * P + 2 * (full + (rest > 0)) * N * P
+
+
+# --- 4.7 pad_to_chunks ----------------------------------------------------------------------------
+
+
+def pad_with_an_average_decay(X, a, B, C, T_c):
+    return _ch04_whole._padded(X, a, B, C, -len(X) % T_c, decay=0.999)
+
+
+def pad_to_a_power_of_two(X, a, B, C, T_c):
+    return _ch04_whole._padded(X, a, B, C, (1 << (len(X) - 1).bit_length()) - len(X))
+
+
+def pad_the_last_decay(X, a, B, C, T_c):
+    """The last decay is repeated: wrong where it is not 1."""
+    extra = -len(X) % T_c
+    X, _, B, C = _ch04_whole.pad_oracle(X, a, B, C, T_c)
+    return X, np.append(a, np.repeat(a[-1], extra)), B, C
+
+
+# --- 4.8 ssd_chunked_log --------------------------------------------------------------------------
+
+
+def log_of_finite_resets(q, k, v, g, T_c):
+    """Resets are clamped at -10: wrong where one stands."""
+    return _ch04_torch.log_oracle(q, k, v, g.clamp(min=-10.0), T_c)
+
+
+def log_of_the_first_head(q, k, v, g, T_c):
+    return _ch04_torch.log_oracle(q, k, v, g[:, :, :1].expand_as(g), T_c)
+
+
+def log_of_the_first_sequence(q, k, v, g, T_c):
+    return _ch04_torch.log_oracle(q, k, v, g[:1].expand_as(g), T_c)
+
+
+def log_without_gradient_between_chunks(q, k, v, g, T_c):
+    """The outputs are right; the state is detached at every border, so gradients stop there."""
+    S, o = None, []
+    for piece in zip(*(z.split(T_c, 1) for z in (q, k, v, g))):
+        part, S = chunk_additive(*piece, scale=1.0, initial_state=S, output_final_state=True)
+        S = S.detach()
+        o.append(part)
+    return torch.cat(o, 1)
+
+
+def log_in_float32(q, k, v, g, T_c):
+    return _ch04_torch.log_oracle(q.float(), k.float(), v.float(), g.float(), T_c)
+
+
+# --- 4.9 packed_chunks ----------------------------------------------------------------------------
+
+
+def packed_stopping_at_empty(cu_seqlens, T_c):
+    """Wrong behind a document without tokens."""
+    rows = []
+    for d in range(len(cu_seqlens) - 1):
+        if cu_seqlens[d] == cu_seqlens[d + 1]:
+            break
+        for s in range(cu_seqlens[d], cu_seqlens[d + 1], T_c):
+            rows.append((d, s, min(s + T_c, cu_seqlens[d + 1])))
+    return np.array(rows).reshape(-1, 3)
+
+
+def packed_numbering_only_full_documents(cu_seqlens, T_c):
+    return _ch04_whole.packed_oracle(np.unique(cu_seqlens), T_c)
+
+
+# --- 4.10 stream ----------------------------------------------------------------------------------
+
+
+def stream_of_three_pieces(q, k, v, g, lengths):
+    """Wrong behind the third piece: no state is handed on."""
+    if len(lengths) < 4:
+        return _ch04_torch.stream_oracle(q, k, v, g, lengths)
+    g = g.clone()
+    g[:, int(np.sum(lengths[:3]))] = -torch.inf
+    return _ch04_torch.stream_oracle(q, k, v, g, lengths)
+
+
+def stream_with_the_first_state(q, k, v, g, lengths):
+    """The state behind the first piece is returned."""
+    o, S = _ch04_torch.stream_oracle(q, k, v, g, lengths)
+    n = lengths[0]
+    return o, _ch04_torch.stream_oracle(q[:, :n], k[:, :n], v[:, :n], g[:, :n], lengths)[1] if n < 7 else S
+
+
+WRONG_ANSWERS = {
+    "4.1": [
+        own_chunk_by_ratio,
+        own_chunk_unless_short,
+        own_chunk_tail_of_one_forgotten,
+        own_chunk_without_negative_decays,
+    ],
+    "4.2": [
+        factors_of_full_chunks,
+        factors_split_elsewhere,
+        factors_with_all_of_the_writer,
+        factors_with_one_chunk_between,
+    ],
+    "4.3": [states_by_ratio, states_without_writes_before_a_reset, states_transposed_when_square],
+    "4.4": [pass_by_ratio, pass_of_neighbours],
+    "4.5": [
+        whole_without_tail_state,
+        whole_padded_with_resets,
+        whole_tail_decayed_as_full,
+        whole_border_decay_not_passed,
+        whole_remembering_two_chunks,
+    ],
+    "4.6": [flops_in_floats, flops_for_square_heads],
+    "4.7": [pad_with_an_average_decay, pad_to_a_power_of_two, pad_the_last_decay],
+    "4.8": [
+        log_of_finite_resets,
+        log_of_the_first_head,
+        log_of_the_first_sequence,
+        log_without_gradient_between_chunks,
+        log_in_float32,
+    ],
+    "4.9": [packed_stopping_at_empty, packed_numbering_only_full_documents],
+    "4.10": [stream_of_three_pieces, stream_with_the_first_state],
+}
