@@ -2,6 +2,7 @@
 
 import argparse
 import io
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -22,7 +23,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without a letter shows "?"
     try:
-        return arguments.run(arguments) or 0
+        status = arguments.run(arguments) or 0
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever reads, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (UsageError, OSError, RuntimeError, ValueError, LookupError) as error:
         print(f"lineage {arguments.command}: {error}", file=sys.stderr)
         return 2
@@ -68,6 +74,10 @@ def _parser() -> argparse.ArgumentParser:
     grade.add_argument("--memory", type=int, default=4096, metavar="MB", help="memory of one notebook (default 4096)")
     grade.add_argument("--jobs", type=int, default=1, metavar="N", help="notebooks graded at a time (default 1)")
     grade.add_argument("--seed", type=int, metavar="N", help="draw the cases from this seed (default: a fresh one)")
+
+    rules = command("rules", _rules, "show the table of update rules, or one rule in full", "lineage rules kda")
+    rules.add_argument("name", nargs="?", metavar="NAME", help="a rule, such as gated-deltanet")
+    rules.add_argument("--json", action="store_true", help="every field of every rule, or of one, as JSON")
 
     command("book", _book, "build the book as static pages", "lineage book")
 
@@ -166,6 +176,18 @@ def _target(stem: Path, form: str) -> Path:
     if target.exists() and not (target.is_file() and os.access(target, os.W_OK)):
         raise UsageError(f"--output: {target} is there and cannot be written over")
     return target
+
+
+def _rules(arguments) -> int:
+    from lineage_lib.rules import RULES, show
+
+    wanted = None if arguments.name is None else show.find(arguments.name)
+    if arguments.json:
+        record = [show.as_dict(rule) for rule in RULES.values()] if wanted is None else show.as_dict(wanted)
+        print(json.dumps(record, indent=2, ensure_ascii=False))
+    else:
+        print(show.to_text() if wanted is None else show.record_text(wanted))
+    return 0
 
 
 def _book(arguments) -> int:

@@ -2,6 +2,7 @@
 
 import platform
 from importlib import metadata
+from pathlib import Path
 
 PACKAGES = ("numpy", "torch", "triton", "jupyterlab", "nbval")
 
@@ -15,6 +16,14 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def processor() -> str:
+    """The processor's name, as Linux gives it, else what Python knows of it."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def gpu_name() -> str | None:

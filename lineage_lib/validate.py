@@ -46,11 +46,19 @@ def real_tensor(name: str, value, axes: str, sizes: dict[str, int], *, complex_t
 
 def log_decay(name: str, g: torch.Tensor) -> torch.Tensor:
     """``g`` itself, or a ``ValueError`` for the first log-decay above 0 or NaN. -inf, a reset, is one."""
-    bad = ~(g.detach() <= 0)
-    if bad.any():
-        index = tuple(int(i) for i in bad.nonzero()[0])
-        raise ValueError(f"{name}: expected log-decays of at most 0, got {g[index].item():.6g} at index {list(index)}")
-    return g
+    return _all(name, g, g.detach() <= 0, "log-decays of at most 0")
+
+
+def step_size(name: str, dt: torch.Tensor) -> torch.Tensor:
+    """``dt`` itself, or a ``ValueError`` for the first step below 0 or NaN."""
+    return _all(name, dt, dt.detach() >= 0, "steps of at least 0")
+
+
+def _all(name: str, value: torch.Tensor, good: torch.Tensor, expected: str) -> torch.Tensor:
+    if not good.all():
+        index = tuple(int(i) for i in (~good).nonzero()[0])
+        raise ValueError(f"{name}: expected {expected}, got {value[index].item():.6g} at index {list(index)}")
+    return value
 
 
 def working_dtype(*tensors: torch.Tensor) -> torch.dtype:

@@ -29,7 +29,7 @@ def work(tmp_path, monkeypatch):
     return folder
 
 
-@pytest.mark.parametrize("command", ["start", "update", "status", "hint", "grade", "book", "build"])
+@pytest.mark.parametrize("command", ["start", "update", "status", "hint", "grade", "rules", "book", "build"])
 def test_help_shows_an_example(capsys, command):
     status, out, _ = run(capsys, command, "--help")
     assert status == 0
@@ -77,8 +77,9 @@ def test_notebook_and_terminal_share_their_place(capsys, work):
         (("grade", "x.ipynb", "--output", "."), "lineage grade: --output: expected the beginning of a file name"),
         (("grade", "x.ipynb", "--output", "no/marks"), "lineage grade: --output: no is not a folder that can be"),
         (("grade", "x.ipynb", "--csv", "--html"), "lineage grade: several reports at once need --output STEM"),
+        (("rules", "gated-delta"), 'lineage rules: there is no rule "gated-delta"; near it: gated-deltanet, '),
     ],
-    ids=["hint", "rung", "update", "build", "jobs", "seed", "output", "folder", "forms"],
+    ids=["hint", "rung", "update", "build", "jobs", "seed", "output", "folder", "forms", "rule"],
 )
 def test_errors_are_one_sentence(capsys, work, arguments, sentence, monkeypatch):
     monkeypatch.setattr(grading, "grade", lambda *a, **k: pytest.fail("graded before the arguments were looked at"))
@@ -126,6 +127,25 @@ def test_grade_prints_json_and_writes_reports(capsys, work, tmp_path):
     assert status == 0
     assert sorted(p.name for p in tmp_path.glob("marks.*")) == ["marks.csv", "marks.html", "marks.json", "marks.xml"]
     assert isinstance(json.loads((tmp_path / "marks.json").read_text()), list)
+
+
+def test_rules_prints_the_table_or_one_record(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "90")
+    status, out, err = run(capsys, "rules")
+    assert (status, err) == (0, "")
+    assert max(map(len, out.split("\n"))) <= 90
+    assert "gated-deltanet-2" in out
+    _, out, _ = run(capsys, "rules", "kda")
+    assert out.startswith("Kimi Delta Attention\n")
+    assert "chunk_kda" in out
+
+
+def test_rules_prints_json(capsys):
+    every = json.loads(run(capsys, "rules", "--json")[1])
+    one = json.loads(run(capsys, "rules", "kda", "--json")[1])
+    assert [record["name"] for record in every][:2] == ["linear-attention", "linear-attention-normalised"]
+    assert one in every
+    assert one["lower"] == "lineage_lib.rules.lowering.gated_delta_rule"
 
 
 REPORT = {

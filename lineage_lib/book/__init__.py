@@ -3,6 +3,7 @@
 ``display``    an executed solution notebook -> what its page shows
 ``citations``  links to known papers -> citations; how the bibliography prints
 ``lines``      punctuation stays with its formula
+``family``     the family-tree page, from the table of rules
 ``numbering``  "Theorem 3.1": the chapter's number comes from its file's name
 """
 
@@ -48,8 +49,8 @@ def chapter_number(docname: str) -> int | None:
 
 def setup(app) -> dict:
     """Register with Sphinx; named under ``extensions`` in ``_config.yml``."""
-    from lineage_lib.book import citations, display, lines, numbering
+    from lineage_lib.book import citations, display, family, lines, numbering
 
-    for part in (citations, display, lines, numbering):
+    for part in (citations, display, family, lines, numbering):
         part.setup(app)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

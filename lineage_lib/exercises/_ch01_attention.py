@@ -16,6 +16,7 @@ def _cache_cases(rng):
     q, k, v = cache(6, 4, 3)
     high, low = np.array([4000.0, 10.0]), np.array([-4000.0, 10.0])
     near = np.array([[1.0, 0.1], [1.0, 0.3], [1.0, 0.2]])
+    wide = np.array([[-1.0, 0.5], [1.0, 2.0], [0.9, 0.1]])
     return [
         Case((np.array([0.0]), np.array([[5.0], [9.0]]), np.array([[31.0], [47.0]])), "a query of 0: equal weights"),
         Case(cache(1, 3, 2), "one entry: whatever the query, its value is the answer"),
@@ -23,8 +24,9 @@ def _cache_cases(rng):
         Case(cache(3, 3, 3), "t = K = V"),
         Case(cache(4, 1, 2), "K = 1"),
         Case((q, k[[0, 1, 0, 0, 2, 1]], v), "repeated keys"),
-        Case((high, near, rooms), "scores near 2,800, whose exponentials overflow"),
-        Case((low, near, rooms), "scores near -2,800, whose exponentials are all 0"),
+        Case((high, near, rooms), "scaled scores near 2,800, whose exponentials overflow"),
+        Case((low, near, rooms), "scaled scores near -2,800, whose exponentials are all 0"),
+        Case((np.array([-5000.0, 10.0]), wide, rooms), "scaled scores from about -3,500 to 3,500"),
         Case(cache(40, 8, 5, size=3.0), "40 entries"),
     ]
 
@@ -65,8 +67,8 @@ ATTEND = Exercise(
     mistakes=(
         Mistake(
             "overflow",
-            "the scores were exponentiated as they are: large ones overflow to infinity, very negative ones all become "
-            "0; subtract the largest score first, which changes no weight",
+            "the exponentials overflowed to infinity, or all of them became 0: just before exponentiating, subtract "
+            "from the scores, divided by the root of K, the largest of them; that changes no weight",
             _overflowing,
         ),
         Mistake(
@@ -102,9 +104,9 @@ ATTEND = Exercise(
             lambda q_t, k, v: v[np.argmax(k @ q_t)],
         ),
         Mistake(
-            "scores-as-weights",
-            "the scores were used as weights, without the softmax",
-            lambda q_t, k, v: _scores(q_t, k) @ v,
+            "scaled-by-the-value-width",
+            "the scores were divided by the square root of V; K is the width of a key, not of a value",
+            lambda q_t, k, v: _softmax(k @ q_t / np.sqrt(v.shape[1])) @ v,
         ),
     ),
     hints=(

@@ -85,9 +85,9 @@ CROSSTALK = Exercise(
             lambda k, v: np.mean((_reads(k, v) - v) ** 2),
         ),
         Mistake(
-            "relative-to-the-reads",
-            "the errors were compared with the reads; compare with the values that were stored",
-            lambda k, v: _ratio(_reads(k, v) - v, _reads(k, v)),
+            "not-relative",
+            "the squared errors were summed and not compared with the values; divide by the sum of the squared values",
+            lambda k, v: np.sum((_reads(k, v) - v) ** 2),
         ),
         Mistake(
             "other-pairs-only",
@@ -101,9 +101,9 @@ CROSSTALK = Exercise(
             lambda k, v: crosstalk_oracle(_unit(k), v),
         ),
         Mistake(
-            "read-at-the-first-key",
-            "every pair was read at the first key; pair i is read at key i",
-            lambda k, v: _ratio(np.broadcast_to(_reads(k, v)[0], v.shape) - v, v),
+            "causal-reads",
+            "pair i was read from a state that held the pairs up to i only; write all pairs first, then read",
+            lambda k, v: _ratio(np.tril(k @ k.T) @ v - v, v),
         ),
     ),
     hints=(
@@ -198,6 +198,11 @@ REPLACE = Exercise(
             "old-added-again",
             "the old value was added once more instead of subtracted",
             lambda S, k_t, v_old, v_new: S + np.outer(k_t, v_new + v_old),
+        ),
+        Mistake(
+            "key-normalised",
+            "the key was given length 1 first; the old pair was written under the key as it is",
+            lambda S, k_t, v_old, v_new: replace_oracle(S, k_t / np.linalg.norm(k_t), v_old, v_new),
         ),
     ),
     hints=(

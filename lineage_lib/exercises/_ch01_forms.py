@@ -84,6 +84,12 @@ PARALLEL = Exercise(
             "has none",
             _row_normalised,
         ),
+        Mistake(
+            "masked-too-late",
+            "the lower triangle was taken of the whole product, a `(T, V)` array; the mask belongs on the `(T, T)` "
+            "table of scores, before the values are summed",
+            lambda q, k, v: np.tril(q @ k.T @ v),
+        ),
     ),
     hints=(
         "The first row of the output is `(q[0] · k[0]) v[0]`. The last row knows all tokens.",
@@ -168,6 +174,11 @@ REASSOCIATED = Exercise(
             "a softmax was taken over the scores; linear attention uses them as they are",
             lambda q, k, v: np.stack([_attend_without_scale(x, k, v) for x in q]),
         ),
+        Mistake(
+            "normalised",
+            "each read was divided by the sum of its scores; the equation has no division",
+            lambda q, k, v: reassociated_oracle(q, k, v) / (q @ k.sum(axis=0))[:, None],
+        ),
     ),
     hints=(
         "One question and one note give `(q[0] · k[0]) v[0]`. The number of questions and that of notes may differ.",
@@ -204,8 +215,16 @@ def _feature_cases(rng):
     ]
 
 
+def _divided(q, k, v, total):
+    return read(q, sums(k, v)) / total[:, None]
+
+
 def _normalised(q, k, v, z):
-    return read(q, sums(k, v)) / np.sum(q * z, axis=1, keepdims=True)
+    return _divided(q, k, v, np.sum(q * z, axis=1))
+
+
+def _phi(x):
+    return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
 
 
 def normalised_oracle(q, k, v):
@@ -240,9 +259,9 @@ NORMALISED = Exercise(
             lambda q, k, v: _normalised(q, k, v, np.cumsum(k, axis=0) - k),
         ),
         Mistake(
-            "divided-by-the-count",
-            "the read was divided by the number of tokens so far; a token counts as much as its score says",
-            lambda q, k, v: read(q, sums(k, v)) / np.arange(1, len(q) + 1)[:, None],
+            "features-twice",
+            "`q` and `k` were put through the feature map again; they have been through one already",
+            lambda q, k, v: normalised_oracle(_phi(q), _phi(k), v),
         ),
         Mistake(
             "query-left-out",
@@ -250,10 +269,10 @@ NORMALISED = Exercise(
             lambda q, k, v: read(q, sums(k, v)) / np.cumsum(k, axis=0).sum(axis=1, keepdims=True),
         ),
         Mistake(
-            "own-score",
-            "the read was divided by the token's score with itself, `q_t · k_t`; the normaliser is the sum of its "
-            "scores with all tokens up to t",
-            lambda q, k, v: _normalised(q, k, v, k),
+            "epsilon",
+            "a small number was added to the sum of the scores; the equation has none, and where the sum is small "
+            "itself it changes the answer",
+            lambda q, k, v: _divided(q, k, v, np.sum(q * np.cumsum(k, axis=0), axis=1) + 1e-6),
         ),
         Mistake(
             "not-causal",

@@ -87,11 +87,6 @@ STEP = Exercise(
             lambda S, k_t, v_t, q_t: step_oracle(np.zeros_like(S), k_t, v_t, q_t),
         ),
         Mistake(
-            "read-with-the-key",
-            "o was read with the key; the query reads",
-            lambda S, k_t, v_t, q_t: step_oracle(S, k_t, v_t, k_t),
-        ),
-        Mistake(
             "swapped-q-k",
             "query and key have changed places: the key writes, the query reads",
             lambda S, k_t, v_t, q_t: step_oracle(S, q_t, v_t, k_t),
@@ -113,6 +108,16 @@ STEP = Exercise(
             "the state was multiplied by the query from the wrong side; `Sᵀ q` adds up the rows of S: V entries",
             lambda S, k_t, v_t, q_t: (S + np.outer(k_t, v_t), (S + np.outer(k_t, v_t)) @ q_t),
             sign="error",
+        ),
+        Mistake(
+            "order-swapped",
+            "the output was returned first; the ask is the new state first, then the output",
+            lambda S, k_t, v_t, q_t: step_oracle(S, k_t, v_t, q_t)[::-1],
+        ),
+        Mistake(
+            "scaled",
+            "the read was divided by the square root of K, as attention's scores are; the state's read has no scale",
+            lambda S, k_t, v_t, q_t: (S + np.outer(k_t, v_t), (S + np.outer(k_t, v_t)).T @ q_t / np.sqrt(len(q_t))),
         ),
     ),
     hints=(
@@ -161,12 +166,9 @@ def _read_old_state(q, k, v, S0):
     return o - np.sum(q * k, axis=1, keepdims=True) * v, S
 
 
-def _start_at_every_step(q, k, v, S0):
-    S, o = np.zeros_like(S0), np.zeros_like(v)
-    for t in range(len(v)):
-        S = S0 + S + np.outer(k[t], v[t])
-        o[t] = S.T @ q[t]
-    return o, S
+def _from_the_second_token(q, k, v, S0):
+    o, S = recurrent_oracle(q[1:], k[1:], v[1:], S0)
+    return np.concatenate([np.zeros_like(v[:1]), o]), S
 
 
 RECURRENT = Exercise(
@@ -191,15 +193,14 @@ RECURRENT = Exercise(
             lambda q, k, v, S0: recurrent_oracle(q, k, v, np.zeros_like(S0)),
         ),
         Mistake(
-            "start-not-handed-on",
-            "the outputs know S0, but the returned state is the sum of the new writes alone; the next piece of the "
-            "text needs S0 plus these",
-            lambda q, k, v, S0: (recurrent_oracle(q, k, v, S0)[0], k.T @ v),
+            "order-swapped",
+            "the state was returned first; the ask is the outputs first, then the last state",
+            lambda q, k, v, S0: recurrent_oracle(q, k, v, S0)[::-1],
         ),
         Mistake(
-            "start-added-every-step",
-            "S0 was added again at every token; it is what the state starts from, once",
-            _start_at_every_step,
+            "first-token-skipped",
+            "the first token was neither written nor read; S0 is the state before it, so the loop starts at row 0",
+            _from_the_second_token,
         ),
         Mistake(
             "everyone-reads-the-end",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from lineage_lib.validate import log_decay, real_tensor, working_dtype
+from lineage_lib.validate import real_tensor, working_dtype
 
 Tensor = torch.Tensor
 
@@ -70,6 +70,3 @@ def read(S: Tensor, q: Tensor) -> Tensor:
 def stack(outputs: list[Tensor], like: Tensor) -> Tensor:
     """The tokens' outputs on the time axis, in ``like``'s dtype; for no token, ``like``, which has none."""
     return torch.stack(outputs, 1).to(like.dtype) if outputs else like.clone()
-
-
-__all__ = ["Tensor", "heads", "log_decay", "outer", "read", "scaled", "several", "stack", "start", "take"]

@@ -4,7 +4,8 @@ Shapes as in :mod:`lineage_lib.reference.additive`, with as many value heads as 
 papers keep the transpose of our state. Source: Peng et al. (2024) for 5 and 6, Peng et al. (2025) for 7.
 """
 
-from lineage_lib.reference._loop import Tensor, log_decay, outer, read, scaled, stack, start, take
+from lineage_lib.reference._loop import Tensor, outer, read, scaled, stack, start, take
+from lineage_lib.validate import log_decay
 
 STATE = "B H K V"
 

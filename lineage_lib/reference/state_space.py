@@ -9,7 +9,8 @@ float64, else in float32. TypeError for what is not a floating tensor, ValueErro
 import torch
 import torch.nn.functional as F
 
-from lineage_lib.reference._loop import Tensor, heads, log_decay, outer, read, several, stack, start, take
+from lineage_lib.reference._loop import Tensor, heads, outer, read, several, stack, start, take
+from lineage_lib.validate import log_decay, step_size
 
 
 def naive_recurrent_s4(x, dt, A, B, C, D=None, *, initial_state=None, output_final_state=False):
@@ -32,6 +33,7 @@ def naive_recurrent_s4(x, dt, A, B, C, D=None, *, initial_state=None, output_fin
         D=(D, "P"),
     )
     log_decay("A", A.real if A.is_complex() else A)
+    step_size("dt", dt)
     decay, write = (dt[:, None] * A).exp(), dt[:, None] * B
     h = start(sizes, "initial_state", initial_state, "B P N", x.to(torch.result_type(decay * write, C)))
     y = []
@@ -61,6 +63,7 @@ def naive_recurrent_mamba1(x, dt, A, B, C, D=None, *, initial_state=None, output
         D=(D, "P"),
     )
     log_decay("A", A)
+    step_size("dt", dt)
     h = start(sizes, "initial_state", initial_state, "B P N", x)
     y = []
     for t in range(sizes["T"]):
@@ -88,6 +91,7 @@ def naive_recurrent_mamba2(x, dt, A, B, C, D=None, *, initial_state=None, output
         D=(D, "H"),
     )
     log_decay("A", A)
+    step_size("dt", dt)
     S = start(sizes, "initial_state", initial_state, "B H N P", x)
     B, C = heads(B, sizes["H"]), heads(C, sizes["H"])
     y = []
@@ -126,6 +130,7 @@ def naive_recurrent_mamba3(x, dt, A, lam, B, C, theta, D=None, *, initial_state=
     if 2 * sizes["R"] > sizes["N"]:
         raise ValueError(f"theta: expected at most {sizes['N'] // 2} angles for N = {sizes['N']}, got {sizes['R']}")
     log_decay("A", A)
+    step_size("dt", dt)
     S, B_last, x_last = several(initial_state, 3, "S, B, x")
     S = start(sizes, "initial_state's S", S, "B H N P", x)
     B_last = start(sizes, "initial_state's B", B_last, "B H N", x)

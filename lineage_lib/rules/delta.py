@@ -76,7 +76,7 @@ KDA = Rule(
     forgets="Each key channel at a rate the token chooses, and what is stored at the key.",
     writes="Replaces a fraction β of what the key holds.",
     state="KV",
-    eigenvalues=r"real, in $[0, 1]$ for $\beta_t \in [0, 1]$",
+    eigenvalues=r"real, in $[0, 1]$ for $\beta_t \in [0, 1]$ and unit keys",
     contraction=r"no, while $0 \le \beta_t \lVert \mathbf k_t \rVert^2 \le 2$",
     papers=("kimi2025linear",),
     letters={"q": "q", "k": "k", "v": "v", "α": "α", "β": "β", "S": "S", "K": "d_k", "V": "d_v"},
@@ -103,7 +103,7 @@ GDN2 = Rule(
     forgets="Each key channel at a rate the token chooses, and what is stored at the gated key.",
     writes="Erases with one gate for each key channel, writes with one for each value channel.",
     state="KV",
-    eigenvalues=r"real, in $[0, 1]$ for $\mathbf b_t \in [0, 1]^K$",
+    eigenvalues=r"real, in $[0, 1]$ for $\mathbf b_t \in [0, 1]^K$ and unit keys",
     contraction="it can: its 2-norm reaches $2/\\sqrt 3$, and products can grow",
     papers=("hatamizadeh2026gdn2",),
     letters={"q": "q", "k": "k", "v": "v", "α": "α", "b": "b", "w": "w", "S": "S", "K": "d_k", "V": "d_v"},
@@ -147,7 +147,8 @@ RWKV7 = Rule(
     lower=lowering.rwkv7,
     substeps=2,
     missing=NO_KERNEL,
-    note="What is erased is read from the state before it decays. The scale is 1.",
+    note="What is erased is read from the state before it decays. The scale is 1, as in "
+    "FLA's chunk_rwkv7; its fused_recurrent_rwkv7 multiplies by K^-1/2 unless told otherwise.",
 )
 
 DELTA_PRODUCT = Rule(
@@ -168,7 +169,7 @@ DELTA_PRODUCT = Rule(
     forgets="The whole state of a head at a rate the token chooses, and what is stored at n keys.",
     writes="Takes n delta steps a token, each with its own key, value and strength.",
     state="KV",
-    eigenvalues=r"complex ones for $n \ge 2$",
+    eigenvalues=r"may be complex for $n \ge 2$",
     contraction=r"no, while $0 \le \beta_{tj} \lVert \mathbf k_{tj} \rVert^2 \le 2$",
     papers=("siems2025deltaproduct",),
     letters={"q": "q", "k": "k", "v": "v", "β": "β", "S": "H", "n": "n_h"},

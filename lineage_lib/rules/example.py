@@ -154,14 +154,10 @@ def _table(rule: Rule, state) -> tuple[tuple[str, ...], tuple[str, ...], Tensor]
     columns = ("tens", "ones")
     if "h" in parts:
         h = parts["h"][0].T if parts["h"].ndim == 3 else parts["h"]  # (N, P), or a row
-        rows = tuple(f"entry {n + 1}" for n in range(len(h)))
+        numbers = range(1, len(h) + 1)
         if h.is_complex():
-            return (
-                (*(f"{r}, real" for r in rows), *(f"{r}, imaginary" for r in rows)),
-                columns,
-                torch.cat([h.real, h.imag]),
-            )
-        return rows if len(rows) > 1 else ("entry",), columns, h
+            return tuple(f"{part} {n}" for part in ("Re", "Im") for n in numbers), columns, torch.cat([h.real, h.imag])
+        return tuple(f"entry {n}" for n in numbers), columns, h
     table = parts["S"][0, 0]
     for counted in ("z", "n"):
         if counted in parts:

@@ -18,6 +18,7 @@ import torch
 from lineage_lib.chunked import run_chunks
 from lineage_lib.reference import _loop
 from lineage_lib.sequences import Sequences
+from lineage_lib.validate import log_decay, step_size
 
 Tensor = torch.Tensor
 
@@ -201,8 +202,10 @@ class Rule:
                 raise TypeError(f"{i.name}: expected a torch tensor, got None")
         checked = _loop.take(sizes, **arguments)
         for i, t in zip(self.inputs, checked):
-            if t is not None and i.kind in ("log-decay", "rate", "complex rate"):
-                _loop.log_decay(i.name, t.real if t.is_complex() else t)
+            if i.kind in ("log-decay", "rate", "complex rate") and t is not None:
+                log_decay(i.name, t.real if t.is_complex() else t)
+            elif i.kind == "step":
+                step_size(i.name, t)
         sequences = Sequences(sizes["B"], sizes["T"], cu_seqlens)
         if self.has_scale:
             options["scale"] = scale
@@ -211,7 +214,7 @@ class Rule:
         return self.lower(*checked, state=initial_state, sequences=sequences, sizes=sizes, **options)
 
     def flops(self, K: int, V: int) -> int:
-        """FLOPs a token and head of the recurrent form; a multiplication and an addition are two.
+        """FLOPs a token and head of the recurrence the rule is lowered to; a multiplication and an addition are two.
 
         Leading terms: the state's decay, erasing, writing and reading, not what makes gates, keys and queries.
         """

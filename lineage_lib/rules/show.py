@@ -44,6 +44,15 @@ def forgets(rule: Rule) -> str:
     return ", ".join([_FORGETS[rule.decay], *([] if rule.decay == "none" else [rule.decay_axis])])
 
 
+def rate(rule: Rule) -> str:
+    """ "never", "fixed, a head", "by the token, a key channel"."""
+    if rule.decay == "none":
+        return "never"
+    channel = "key channel" if rule.carrier(2, 3)[0] == 1 else "state entry"
+    one = channel if rule.decay_axis == "channel" else rule.decay_axis
+    return f"{'fixed' if rule.decay == 'fixed' else 'by the token'}, a {one}"
+
+
 def writes(rule: Rule) -> str:
     """ "adds", "adds, divides", "corrects"."""
     if rule.family == "delta":
@@ -206,14 +215,14 @@ class Table:
         return to_text(width=100)
 
     def _repr_html_(self) -> str:
-        heads = ("Rule", "Year", "State and output", "Forgets", "Writes", "State size", "Eigenvalues")
+        heads = ("Rule", "Year", "Forgets", "Writes", "State and output", "State size", "Eigenvalues")
         rows = [
             (
                 html.escape(r.title),
                 str(r.year),
-                "<br>".join(f"\\({html.escape(line)}\\)" for line in equations(r)),
-                forgets(r),
+                rate(r),
                 writes(r),
+                "<br>".join(f"\\(\\displaystyle {html.escape(line)}\\)" for line in equations(r)),
                 f"\\({html.escape(r.state)}\\)",
                 with_math(r.eigenvalues),
             )

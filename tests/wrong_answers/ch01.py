@@ -13,10 +13,36 @@ def attend_clipped(q_t, k, v):
     return weights / weights.sum() @ v
 
 
-def attend_minus_the_mean(q_t, k, v):
-    """Finite on these large scores, wrong nowhere but in the equation: subtracts a number for each entry."""
+def attend_minus_each_size(q_t, k, v):
+    """Finite everywhere, but subtracts a number of its own from each score."""
     scores = k @ q_t / np.sqrt(len(q_t))
     weights = np.exp(scores - np.abs(scores))
+    return weights / weights.sum() @ v
+
+
+def attend_minus_the_mean(q_t, k, v):
+    """Wrong where scores spread widely: the mean is far below the largest."""
+    scores = k @ q_t / np.sqrt(len(q_t))
+    weights = np.exp(scores - scores.mean())
+    return weights / weights.sum() @ v
+
+
+def attend_minus_the_largest_key_entry(q_t, k, v):
+    """Wrong where scores spread widely: the number is subtracted from the keys and not from the scores."""
+    weights = np.exp((k - k.max()) @ q_t / np.sqrt(len(q_t)))
+    return weights / weights.sum() @ v
+
+
+def attend_minus_the_largest_of_each_channel(q_t, k, v):
+    """Wrong where the query has negative entries: the shift makes the scores larger."""
+    weights = np.exp((k - k.max(axis=0)) @ q_t / np.sqrt(len(q_t)))
+    return weights / weights.sum() @ v
+
+
+def attend_minus_the_largest_before_scaling(q_t, k, v):
+    """Wrong where scores are large: the number subtracted is root K times too large."""
+    scores = k @ q_t
+    weights = np.exp(scores / np.sqrt(len(q_t)) - scores.max())
     return weights / weights.sum() @ v
 
 
@@ -58,6 +84,12 @@ def step_in_place(S, k_t, v_t, q_t):
     """Right values; changes the caller's state."""
     S += np.outer(k_t, v_t)
     return S, S.T @ q_t
+
+
+def step_transposed(S, k_t, v_t, q_t):
+    """The state with values as rows: right where K = V = 1 alone."""
+    S, o = _ch01_states.step_oracle(S, k_t, v_t, q_t)
+    return S.T, o
 
 
 def step_of_whole_numbers(S, k_t, v_t, q_t):
@@ -132,11 +164,27 @@ def reassociated_beside_a_table(q, k, v):
     return _ch01_forms.reassociated_oracle(q, k, v) + 0 * scores[0, 0]
 
 
-def normalised_with_an_epsilon(q, k, v):
+def normalised_with_a_tiny_epsilon(q, k, v):
     """Wrong where the sum of scores is small."""
     z = np.cumsum(k, axis=0)
     states = np.cumsum(k[:, :, None] * v[:, None, :], axis=0)
-    return np.einsum("tk,tkv->tv", q, states) / (np.sum(q * z, axis=1, keepdims=True) + 1e-6)
+    return np.einsum("tk,tkv->tv", q, states) / (np.sum(q * z, axis=1, keepdims=True) + 1e-9)
+
+
+def normalised_state(q, k, v):
+    """Wrong from the second token on: the state itself is divided, row by row, and carried on divided."""
+    S, z, o = np.zeros((k.shape[1], v.shape[1])), np.zeros(k.shape[1]), np.zeros(v.shape)
+    for t in range(len(v)):
+        S, z = S + np.outer(k[t], v[t]), z + k[t]
+        S = S / z[:, None]
+        o[t] = S.T @ q[t]
+    return o
+
+
+def normalised_by_the_count(q, k, v):
+    """Right where all scores of a token are 1."""
+    states = np.cumsum(k[:, :, None] * v[:, None, :], axis=0)
+    return np.einsum("tk,tkv->tv", q, states) / np.arange(1, len(q) + 1)[:, None]
 
 
 def normalised_at_least_one(q, k, v):
@@ -174,20 +222,25 @@ def replace_in_place(S, k_t, v_old, v_new):
     return S
 
 
-def replace_with_a_unit_key(S, k_t, v_old, v_new):
-    return _ch01_crosstalk.replace_oracle(S, k_t / np.linalg.norm(k_t), v_old, v_new)
+def replace_and_divide_by_the_length(S, k_t, v_old, v_new):
+    """Wrong where the key has not length 1: the change is divided by the squared length, as a read would need."""
+    return _ch01_crosstalk.replace_oracle(S, k_t / (k_t @ k_t), v_old, v_new)
 
 
 WRONG_ANSWERS = {
     "1.1": [
         attend_clipped,
+        attend_minus_each_size,
         attend_minus_the_mean,
+        attend_minus_the_largest_key_entry,
+        attend_minus_the_largest_of_each_channel,
+        attend_minus_the_largest_before_scaling,
         attend_in_half_of_the_digits,
         attend_squeezed,
         attend_once_a_key,
     ],
     "1.2": [bytes_in_32_bits, bytes_of_two_byte_numbers, bytes_with_the_next_token],
-    "1.3": [step_in_place, step_of_whole_numbers, step_transposed_when_square],
+    "1.3": [step_in_place, step_transposed, step_of_whole_numbers, step_transposed_when_square],
     "1.4": [
         recurrent_in_place,
         recurrent_of_the_last_forty_tokens,
@@ -200,7 +253,12 @@ WRONG_ANSWERS = {
         reassociated_value_first_when_square,
         reassociated_beside_a_table,
     ],
-    "1.7": [normalised_with_an_epsilon, normalised_at_least_one],
+    "1.7": [
+        normalised_with_a_tiny_epsilon,
+        normalised_state,
+        normalised_by_the_count,
+        normalised_at_least_one,
+    ],
     "1.8": [crosstalk_by_the_theory, crosstalk_of_the_gram_matrix, crosstalk_by_length],
-    "1.9": [replace_what_was_read_along_the_key, replace_in_place, replace_with_a_unit_key],
+    "1.9": [replace_what_was_read_along_the_key, replace_in_place, replace_and_divide_by_the_length],
 }
