@@ -9,7 +9,7 @@ of cumulative sums and no ratio of products, so that nothing overflows, no digit
 common term, and a log-decay of -inf, a reset, is an ordinary number.
 """
 
-from collections.abc import Callable
+from itertools import islice
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +18,9 @@ from lineage_lib.sequences import Sequences
 from lineage_lib.validate import log_decay, real_tensor, working_dtype
 
 Tensor = torch.Tensor
+
+CONTIGUOUS = torch.contiguous_format
+CACHED = 2**19  # numbers of a tensor of which a CPU's cache holds a few
 
 
 def chunk_additive(
@@ -132,30 +135,58 @@ def run_chunks(
     if layout.count == 0:
         return v.new_zeros(*v.shape[:-1], V), state
     q, k = (x.repeat_interleave(H // x.shape[2], 2) if x.shape[2] != H else x for x in (q, k))
-    q, k, v_, e = (None if x is None else layout.split(x.to(dtype)) for x in (q, k, v, e))  # (B, H, N, C, ·)
+    g = g[..., None] if g is not None and g.ndim == 3 else g
+    tensors = [None if x is None else layout.split(x.to(dtype)) for x in (q, k, v, e, g)]  # (B, H, N, C, ·)
+    # On a CPU a few chunks at a time, so that what they need stays in its cache.
+    few = max(1, CACHED // tensors[0][:, :, 0].numel()) if v.device.type == "cpu" else layout.count
+    states = [state[rows] for rows, _ in layout.walks]  # (B, H, K, V), each carried through its sequence
+    walk = (number for number, (_, chunks) in enumerate(layout.walks) for _ in range(chunks))
+    outputs = []
+    for first in range(0, layout.count, few):
+        part = _Chunks(
+            *(None if x is None else x[:, :, first : first + few] for x in tensors), counts, erase_before_decay
+        )
+        entering = []
+        for n, number in enumerate(islice(walk, few)):
+            entering.append(states[number])
+            states[number] = part.walk(n, states[number])
+        outputs.append(part.outputs(torch.stack(entering, 2), scale))
+    return layout.join(outputs).to(v.dtype), torch.cat(states)
 
-    decays = _NoDecay() if g is None else _Decay(layout.split((g if g.ndim == 4 else g[..., None]).to(dtype)))
-    if e is not None:
-        # What a token writes is its value less what it erases, of the state that entered the chunk and of
-        # the chunk's earlier writes: (I + erased) written = value − (e · decay since the start)ᵀ state.
-        solve = _InverseOfUnitLower.apply(decays.all_scores(e, k, erase_before_decay)).unbind(2)
-        erase = e.unbind(2)
-    scores = decays.scores(q, k)
-    q, k, v_ = (x.unbind(2) for x in (q, k, v_))  # a chunk each: (B, H, C, ·)
-    ones = torch.ones_like(v_[0][..., :1])
-    outputs, final = [], []
-    for rows, chunks in layout.walks:
-        S = state[rows]  # (B, H, K, V)
-        for n in chunks:
-            written = torch.cat([v_[n], ones], -1) if counts else v_[n]
-            if e is not None:
-                erased = decays.since_start(n, erase[n], erase_before_decay)
-                written = solve[n] @ _add_product(written.clone(memory_format=torch.contiguous_format), erased, S, -1)
-            o = scores(n) @ written
-            outputs.append(_add_product(o, decays.since_start(n, q[n]), S, scale, scale))
-            S = _add_product(decays.over(n, S), decays.until_end(n, k[n]).mT, written)
-        final.append(S)
-    return layout.join(outputs).to(v.dtype), torch.cat(final)
+
+class _Chunks:
+    """A few chunks of q, k, v, e, g (B, H, n, C, ·), all that does not need the state done at once."""
+
+    def __init__(self, q, k, v, e, g, counts: bool, erase_before_decay: bool):
+        decay = _NoDecay() if g is None else _Decay(g)
+        value = torch.cat([v, torch.ones_like(v[..., :1])], -1) if counts else v
+        # Scores below and on the diagonal; queries as the state that entered is left to them; keys as the
+        # end of the chunk leaves their writes.
+        self.scores, *erased = decay.scores(k, (q, False), *([] if e is None else [(e, erase_before_decay)]))
+        self.query, carry = decay.since_start(q), decay.until_end(k).mT
+        self.whole = decay.whole
+        if e is None:
+            self.values, self.writes = value, (carry @ value).unbind(2)
+            return
+        # A token writes its value less what it erases, of the state that entered the chunk and of the
+        # chunk's earlier writes: (I + erased) written = value − (e · decay since the start)ᵀ state.
+        erase = decay.since_start(e, erase_before_decay)
+        self.solve = _InverseOfUnitLower.apply(*erased).unbind(2)
+        self.carry, self.erase, self.value = carry.unbind(2), erase.unbind(2), value.unbind(2)
+        self.values, self.writes = [], None
+
+    def walk(self, n: int, S: Tensor) -> Tensor:
+        """Takes the state S (B, H, K, V) through chunk n."""
+        if self.writes is not None:
+            return self.writes[n] + S if self.whole is None else torch.addcmul(self.writes[n], self.whole[n], S)
+        left = _add_product(self.value[n].clone(memory_format=CONTIGUOUS), self.erase[n], S, -1)
+        self.values.append(self.solve[n] @ left)
+        return _add_product(S.clone() if self.whole is None else self.whole[n] * S, self.carry[n], self.values[-1])
+
+    def outputs(self, entering: Tensor, scale: float) -> Tensor:
+        """What the tokens read (B, H, n, C, V), from the states that entered the chunks (B, H, n, K, V)."""
+        values = self.values if self.writes is not None else torch.stack(self.values, 2)
+        return _add_product(self.scores @ values, self.query, entering, scale, scale)
 
 
 def _add_product(x: Tensor, a: Tensor, b: Tensor, alpha: float = 1.0, beta: float = 1.0) -> Tensor:
@@ -164,92 +195,84 @@ def _add_product(x: Tensor, a: Tensor, b: Tensor, alpha: float = 1.0, beta: floa
     return x_.baddbmm_(a, b, alpha=alpha, beta=beta).view(x.shape)
 
 
-class _NoDecay:
-    """The decays of a chunk in which nothing decays."""
-
-    def scores(self, q: Tensor, k: Tensor) -> Callable[[int], Tensor]:
-        q, k = q.unbind(2), k.unbind(2)
-        return lambda n: (q[n] @ k[n].mT).tril()
-
-    def all_scores(self, q: Tensor, k: Tensor, earlier: bool = False) -> Tensor:
-        return q @ k.mT
-
-    def since_start(self, n: int, x: Tensor, earlier: bool = False) -> Tensor:
-        return x
-
-    def until_end(self, n: int, x: Tensor) -> Tensor:
-        return x
-
-    def over(self, n: int, S: Tensor) -> Tensor:
-        return S.clone()
-
-
 class _Decay:
     """All decays inside chunks, from their log-decays g (…, C, D), D = 1: one a head, or K: one a channel.
 
-    Blocks of 1, 2, 4, … C tokens have inclusive sums from their start and exclusive sums to their
-    end. For two neighbours of h tokens these give what is left of every write of the left at every
-    token of the right: exp(from the right one's start) · exp(to the left one's end).
+    Blocks of 1, 2, 4, … C tokens: what is left since a block's start at each of its tokens, and what
+    is left of each token's write at the block's end. For two neighbouring blocks the product of the
+    right one's first factor and the left one's second is what is left of every write of the left at
+    every token of the right. Blocks are joined by the exponential of the other's sum of log-decays,
+    so that a factor is a product of at most log2 C rounded numbers, all of them at most 1.
     """
 
     def __init__(self, g: Tensor):
-        prefix = g.contiguous().unsqueeze(-2)  # (…, C, 1, D): blocks, tokens in a block
-        suffix = torch.zeros_like(prefix)
+        since, until, total = g.exp(), torch.ones_like(g), g
         self.neighbours = []  # for h = 1, 2, 4, …: the two factors, (…, C / 2h, h, D) each
-        while prefix.shape[-3] > 1:
-            (pl, pr), (sl, _) = (x.unflatten(-3, (-1, 2)).unbind(-3) for x in (prefix, suffix))
-            self.neighbours.append((pr.exp(), sl.exp()))
-            left, right = pl[..., -1:, :], pr[..., -1:, :]  # what each neighbour adds to the other's sums
-            prefix = _joined(prefix, torch.zeros_like(left), left)
-            suffix = _joined(suffix, right, torch.zeros_like(right))
-        from_start = prefix.squeeze(-3).exp()  # (B, H, N, C, D)
-        self.whole = from_start[..., -1, :, None].unbind(2)
-        self.from_start, self.to_end = from_start.unbind(2), suffix.squeeze(-3).exp().unbind(2)
-        # What is left of token j at token i (B, H, N, C, C), where all channels decay alike.
-        self.matrix = self._between(torch.ones_like(g), torch.ones_like(g)) if g.shape[-1] == 1 else None
+        for h in _halves(g.shape[-2]):
+            since, until = (x.unflatten(-2, (-1, 2, h)) for x in (since, until))
+            self.neighbours.append((since[..., 1, :, :], until[..., 0, :, :]))
+            left, right = total[..., 0::2, :], total[..., 1::2, :]
+            one = torch.ones_like(left)
+            since = (since * torch.stack([one, left.exp()], -2)[..., None, :]).flatten(-4, -2)
+            until = (until * torch.stack([right.exp(), one], -2)[..., None, :]).flatten(-4, -2)
+            total = left + right
+        self.from_start, self.to_end = since, until  # (B, H, n, C, D)
+        self.whole = since[..., -1, :, None].unbind(2)  # (B, H, D, 1) for each chunk
 
-    def scores(self, q: Tensor, k: Tensor) -> Callable[[int], Tensor]:
-        """For each chunk the lower triangle of Σ_c q_ic k_jc exp(log-decay of channel c after j up to i)."""
-        if self.matrix is None:
-            return self._between(q, k).unbind(2).__getitem__
-        q, k, matrix = q.unbind(2), k.unbind(2), self.matrix.unbind(2)
-        return lambda n: (q[n] @ k[n].mT) * matrix[n]
+    def scores(self, k: Tensor, *queries: tuple[Tensor, bool]) -> list[Tensor]:
+        """For each (q, earlier) the lower triangle of Σ_c q_ic k_jc exp(log-decay of c after j up to i).
 
-    def all_scores(self, q: Tensor, k: Tensor, earlier: bool = False) -> Tensor:
-        """The same of all chunks (B, H, N, C, C), right below the diagonal; ``earlier``: after j up to i − 1."""
-        return self._between(q, k, earlier) if self.matrix is None or earlier else (q @ k.mT) * self.matrix
+        (B, H, n, C, C). ``earlier``: up to i − 1, and right below the diagonal only.
+        """
+        if self.from_start.shape[-1] > 1:
+            return self._between(k, *queries)
+        one = torch.ones_like(self.from_start)
+        orders = sorted({earlier for _, earlier in queries})
+        kept = dict(zip(orders, self._between(one, *((one, earlier) for earlier in orders))))
+        return [(q @ k.mT) * kept[earlier] for q, earlier in queries]
 
-    def _between(self, q: Tensor, k: Tensor, earlier: bool = False) -> Tensor:
-        q, k = q.contiguous(), k.contiguous()
-        scores = torch.diag_embed((q * k).sum(-1))
-        for since, until in self.neighbours:
-            h = since.shape[-2]
-            later = q.unflatten(-2, (-1, 2, h))[..., 1, :, :] * (_one_earlier(since) if earlier else since)
-            before = k.unflatten(-2, (-1, 2, h))[..., 0, :, :] * until
-            _below(scores, h).copy_(later @ before.mT)
+    def since_start(self, x: Tensor, earlier: bool = False) -> Tensor:
+        """x (B, H, n, C, ·) times what a token has left of the state that entered; ``earlier``: the token before."""
+        return x * (_one_earlier(self.from_start) if earlier else self.from_start)
+
+    def until_end(self, x: Tensor) -> Tensor:
+        """x (B, H, n, C, ·) times what the end of the chunk leaves of a token's write."""
+        return x * self.to_end
+
+    def _between(self, k: Tensor, *queries: tuple[Tensor, bool]) -> list[Tensor]:
+        k, queries = k.contiguous(), [(q.contiguous(), earlier) for q, earlier in queries]
+        scores = [torch.diag_embed((q * k).sum(-1)) for q, _ in queries]
+        for h, (since, until) in zip(_halves(k.shape[-2]), self.neighbours):
+            before = (k.unflatten(-2, (-1, 2, h))[..., 0, :, :] * until).mT
+            for (q, earlier), score in zip(queries, scores):
+                later = q.unflatten(-2, (-1, 2, h))[..., 1, :, :] * (_one_earlier(since) if earlier else since)
+                _below(score, h).copy_(later @ before)
         return scores
 
-    def since_start(self, n: int, x: Tensor, earlier: bool = False) -> Tensor:
-        """x (B, H, C, ·) times what chunk n's tokens have left of the state that entered; ``earlier``: had before."""
-        return x * (_one_earlier(self.from_start[n]) if earlier else self.from_start[n])
 
-    def until_end(self, n: int, x: Tensor) -> Tensor:
-        """x (B, H, C, ·) times what the end of chunk n leaves of its tokens' writes."""
-        return x * self.to_end[n]
+class _NoDecay:
+    """As :class:`_Decay`, where nothing decays."""
 
-    def over(self, n: int, S: Tensor) -> Tensor:
-        """What chunk n leaves of the state S (B, H, K, V), as a new tensor."""
-        return self.whole[n] * S
+    whole = None
+
+    def scores(self, k: Tensor, *queries: tuple[Tensor, bool]) -> list[Tensor]:
+        return [(q @ k.mT).tril() for q, _ in queries]
+
+    def since_start(self, x: Tensor, earlier: bool = False) -> Tensor:
+        return x
+
+    def until_end(self, x: Tensor) -> Tensor:
+        return x
+
+
+def _halves(C: int) -> list[int]:
+    """1, 2, 4, … below C, a power of two."""
+    return [2**level for level in range(C.bit_length() - 1)]
 
 
 def _padded(x: Tensor, more: int) -> Tensor:
     """x (B, T, …) with ``more`` zeros after its last token."""
     return torch.cat([x, x.new_zeros(x.shape[0], more, *x.shape[2:])], 1) if more else x
-
-
-def _joined(sums: Tensor, to_left: Tensor, to_right: Tensor) -> Tensor:
-    """Sums (…, 2n, h, D) of blocks as sums of the blocks' pairs, (…, n, 2h, D): to each what it lacks."""
-    return (sums.unflatten(-3, (-1, 2)) + torch.stack([to_left, to_right], -3)).flatten(-3, -2)
 
 
 def _one_earlier(decay: Tensor) -> Tensor:
@@ -273,7 +296,7 @@ class _InverseOfUnitLower(torch.autograd.Function):
     @staticmethod
     def forward(ctx, A: Tensor) -> Tensor:
         inverse = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device).repeat(*A.shape[:-2], 1, 1)
-        for h in (2**level for level in range(A.shape[-1].bit_length() - 1)):
+        for h in _halves(A.shape[-1]):
             whole = inverse.unflatten(-1, (-1, 2 * h)).unflatten(-3, (-1, 2 * h))
             whole = whole.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)  # (…, n, 2h, 2h)
             _below(inverse, h).copy_(-(whole[..., h:, h:] @ _below(A, h) @ whole[..., :h, :h]))
@@ -301,7 +324,7 @@ class _Layout:
         self.bounds, self.walks, self.count = sequences.bounds, [], 0
         for rows, tokens in sequences.pieces():
             chunks = -(-(tokens.stop - tokens.start) // size)
-            self.walks.append((rows, range(self.count, self.count + chunks)))
+            self.walks.append((rows, chunks))
             self.count += chunks
 
     def split(self, x: Tensor) -> Tensor:
@@ -310,9 +333,10 @@ class _Layout:
         return _padded(x.transpose(1, 2), self.slots - self.size).permute(0, 3, 2, 1, 4)
 
     def join(self, outputs: list[Tensor]) -> Tensor:
-        """The chunks' outputs, (B, H, slots, D) each, as (B, T, H, D)."""
-        left = {chunks.stop - 1: (end - start - 1) % self.size + 1 for (start, end), (_, chunks) in self._filled()}
-        return torch.cat([o[:, :, : left.get(n, self.size)].transpose(1, 2) for n, o in enumerate(outputs)], 1)
-
-    def _filled(self):
-        return [(bound, walk) for bound, walk in zip(self.bounds, self.walks) if len(walk[1])]
+        """Outputs (B, H, a few chunks, slots, D) one behind the other as (B, T, H, D)."""
+        o = torch.cat([x.permute(0, 2, 3, 1, 4) for x in outputs], 1)[:, :, : self.size].flatten(1, 2)
+        pieces, first = [], 0
+        for (start, end), (_, chunks) in zip(self.bounds, self.walks):
+            pieces.append(o[:, first : first + end - start])
+            first += chunks * self.size
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, 1)
