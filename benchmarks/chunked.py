@@ -12,7 +12,6 @@ import datetime
 import inspect
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -120,18 +119,31 @@ def growth(family: str, T: int) -> dict:
 
 
 def one(family: str, T: int) -> dict:
-    tensors = stream({"additive": "mamba-2", "delta": "gated-deltanet"}[family], T)
-    if family == "additive":
-        x, dt, A, B, C, _ = tensors
-        call = lambda: chunk_additive(C, B, dt[..., None] * x, dt * A)  # noqa: E731
-    else:
-        q, k, v, g, beta = tensors
-        call = lambda: chunk_delta(q, k, beta[..., None] * v, beta[..., None] * k, g)  # noqa: E731
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    call()
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    seconds = in_turn({"call": call}, {"call": 5})["call"]
-    return {"family": family, "T": T, **summary(seconds), "memory_mb": rounded((after - before) / 1024)}
+    name = {"additive": "mamba-2", "delta": "gated-deltanet"}[family]
+
+    def call(tensors: list[torch.Tensor]) -> None:
+        if family == "additive":
+            x, dt, A, B, C, _ = tensors
+            chunk_additive(C, B, dt[..., None] * x, dt * A)
+        else:
+            q, k, v, g, beta = tensors
+            chunk_delta(q, k, beta[..., None] * v, beta[..., None] * k, g)
+
+    call(stream(name, 64))  # what the libraries keep for themselves does not grow with T
+    tensors = stream(name, T)
+    before = resident_kb("VmRSS", reset_peak=True)
+    call(tensors)
+    memory = resident_kb("VmHWM") - before
+    seconds = in_turn({"call": lambda: call(tensors)}, {"call": 5})["call"]
+    return {"family": family, "T": T, **summary(seconds), "memory_mb": rounded(memory / 1024)}
+
+
+def resident_kb(which: str, *, reset_peak: bool = False) -> int:
+    """This process's resident memory now (VmRSS) or at its peak since the last reset (VmHWM); Linux only."""
+    if reset_peak:
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(which))
 
 
 def main() -> None:
