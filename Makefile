@@ -1,6 +1,6 @@
 # make start   read and solve: builds the book, serves it and JupyterLab on this machine
 # make book    builds the book into _build/html
-# make test    everything CI runs
+# make test    everything CI runs, but for the next
 # make test-peers   compares the recurrences with other people's, which it installs (200 MB)
 
 PYTHON ?= python3

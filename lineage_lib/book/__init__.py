@@ -4,6 +4,7 @@
 ``citations``  links to known papers -> citations; how the bibliography prints
 ``lines``      punctuation stays with its formula
 ``family``     the family-tree page, from the table of rules
+``peers``      how far other people's functions are from ours, from the committed results
 ``numbering``  "Theorem 3.1": the chapter's number comes from its file's name
 """
 
@@ -49,8 +50,8 @@ def chapter_number(docname: str) -> int | None:
 
 def setup(app) -> dict:
     """Register with Sphinx; named under ``extensions`` in ``_config.yml``."""
-    from lineage_lib.book import citations, display, family, lines, numbering
+    from lineage_lib.book import citations, display, family, lines, numbering, peers
 
-    for part in (citations, display, family, lines, numbering):
+    for part in (citations, display, family, lines, numbering, peers):
         part.setup(app)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

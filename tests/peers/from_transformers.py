@@ -218,7 +218,7 @@ PEERS = [
         T=96,
         initial=False,
         ours=our_mlstm,
-        note=f"{EPS_NOTE}; m starts at 0, ours at -inf, so S and n are compared times exp(m)",
+        note=f"{EPS_NOTE}; m starts at 0, ours at the lowest number, so S and n are compared times exp(m)",
     ),
     Peer(
         "lightning-attention",
