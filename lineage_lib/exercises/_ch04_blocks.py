@@ -208,52 +208,53 @@ def _by_ratio(a, b, e, T_c, read, between, write):
 OFF_DIAGONAL_FACTORS = Exercise(
     id="4.2",
     name="off_diagonal_factors",
-    title="read, between, write",
+    title="left, between, right",
     points=3,
-    minutes=12,
+    minutes=8,
     difficulty="core",
-    returns=("read[t, n]", "between", "write[n, s]"),
+    returns=("left[t, n]", "between", "right[n, s]"),
     cases=_factor_cases,
     oracle=factors_oracle,
     mistakes=(
         Mistake(
             "border-decay-dropped",
             "the first token of chunk j reads the incoming state undecayed; its own decay has acted by the time it "
-            "reads, so the decays of the reading factor start with it",
+            "reads, so the decays of the left factor start with it",
             _factors_with(lambda a, b, e, T_c, r, m, w: (segment_products(a[b : b + T_c])[:, 0], m, w)),
         ),
         Mistake(
             "border-decay-twice",
-            "the decay of chunk j's first token is in the middle factor as well as in the reading factor; "
+            "the decay of chunk j's first token is in the middle factor as well as in the left factor; "
             "the middle factor stops at the token before it",
             _factors_with(lambda a, b, e, T_c, r, m, w: (r, a[e : b + 1].prod(), w)),
         ),
         Mistake(
-            "middle-starts-early",
-            "the middle factor starts with the decay of chunk i's last token, which the writing factor already holds; "
-            "it is the product over the chunks strictly between, 1 for neighbours",
-            _factors_with(lambda a, b, e, T_c, r, m, w: (r, a[e - 1 : b].prod(), w)),
+            "middle-holds-the-writer",
+            "the middle factor holds chunk i's decays as well; the right factor already has those that a write meets "
+            "until its chunk ends",
+            _factors_with(lambda a, b, e, T_c, r, m, w: (r, a[e - T_c : b].prod(), w)),
+        ),
+        Mistake(
+            "middle-in-the-left",
+            "the decays between the chunks are in the left factor, and the middle one is 1; the product is right, but "
+            "this left factor depends on i, so it cannot serve the whole row of blocks",
+            _factors_with(lambda a, b, e, T_c, r, m, w: (r * m, 1.0, w)),
         ),
         Mistake(
             "write-includes-own",
-            "the writing factor includes a_s; a_s acted before token s was written",
+            "the right factor includes a_s; a_s acted before token s was written",
             _factors_with(lambda a, b, e, T_c, r, m, w: (r, m, w * a[e - T_c : e])),
         ),
         Mistake(
             "write-from-the-start",
-            "the writing factor holds the decays from the start of chunk i up to s; a write meets those after s, "
+            "the right factor holds the decays from the start of chunk i up to s; a write meets those after s, "
             "up to the end of its chunk",
             _factors_with(lambda a, b, e, T_c, r, m, w: (r, m, np.cumprod(a[e - T_c : e]))),
         ),
         Mistake(
             "write-not-transposed",
-            "the writing factor is a table of shape (T_c, N); the product of the three needs one row a state entry",
+            "the right factor is a table of shape (T_c, N); the product of the three needs one row a state entry",
             _not_transposed,
-        ),
-        Mistake(
-            "middle-forgotten",
-            "the middle factor is 1 for neighbours only; each chunk in between multiplies it by all of its decays",
-            _factors_with(lambda a, b, e, T_c, r, m, w: (r, 1.0, w)),
         ),
         Mistake(
             "cumulative-ratio",
@@ -266,7 +267,7 @@ OFF_DIAGONAL_FACTORS = Exercise(
         "Which rows, which columns?",
         "Every decay from the one after s up to that of t belongs to exactly one factor: the writer's until its chunk "
         "ends, the reader's from the first token of its chunk on, the rest to the middle.",
-        "The reading factor scales row t of chunk j's `C` by a cumulative product of chunk j's decays. The writing "
+        "The left factor scales row t of chunk j's `C` by a cumulative product of chunk j's decays. The right "
         "factor scales row s of chunk i's `B` by the last row of chunk i's segment products, and is then transposed.",
         "The middle factor is the product of `a` from the end of chunk i (that index included) to the start of chunk j "
         "(excluded); the product of an empty slice is 1.",
@@ -285,11 +286,6 @@ def _states(X, B, slices, weights):
     return np.array([(weights(j)[:, None] * B[j]).T @ X[j] for j in slices])
 
 
-def _decayed_past_the_border(X, a, B, T_c):
-    following = np.append(a, 1.0)
-    return np.array([z * following[j.stop] for z, j in zip(chunk_states_oracle(X, a, B, T_c), chunks(len(X), T_c))])
-
-
 def _carried(X, a, B, T_c):
     return np.array(
         [reference.ssd_recurrent(X[: j.stop], a[: j.stop], B[: j.stop], B[: j.stop])[1] for j in chunks(len(X), T_c)]
@@ -301,7 +297,7 @@ CHUNK_STATES = Exercise(
     name="chunk_states",
     title="what each chunk leaves",
     points=2,
-    minutes=8,
+    minutes=6,
     difficulty="core",
     returns=("Z[j, n, p]",),
     cases=lambda rng: [Case((*head[:3], T_c), note) for head, T_c, note in chunked_heads(rng)],
@@ -324,9 +320,10 @@ CHUNK_STATES = Exercise(
             lambda X, a, B, T_c: _states(X, B, chunks(len(X), T_c), lambda j: np.cumprod(a[j])),
         ),
         Mistake(
-            "decayed-past-the-border",
-            "the state was also multiplied by the first decay of the next chunk; that decay belongs to the next chunk",
-            _decayed_past_the_border,
+            "decayed-by-the-whole-chunk",
+            "every write was multiplied by all decays of its chunk; write s meets only those after s, and the chunk's "
+            "last token none",
+            lambda X, a, B, T_c: _states(X, B, chunks(len(X), T_c), lambda j: np.full(len(a[j]), a[j].prod())),
         ),
         Mistake(
             "carried",
@@ -337,7 +334,7 @@ CHUNK_STATES = Exercise(
         Mistake(
             "tail-dropped",
             "the last chunk, which is shorter when T is not a multiple of T_c, leaves a state too",
-            lambda X, a, B, T_c: chunk_states_oracle(X, a, B, T_c)[: len(X) // T_c],
+            lambda X, a, B, T_c: _states(X, B, chunks(len(X) // T_c * T_c, T_c), lambda j: segment_products(a[j])[-1]),
         ),
         Mistake(
             "transposed-states",
@@ -407,7 +404,7 @@ PASS_STATES = Exercise(
     name="pass_states",
     title="the state at every border",
     points=2,
-    minutes=6,
+    minutes=4,
     difficulty="core",
     returns=("S[j, n, p]",),
     cases=_pass_cases,

@@ -84,7 +84,7 @@ def _same(x, z) -> bool:
     return x.shape == z.shape and torch.equal(x.detach(), z.detach())
 
 
-def segment_sums(g):
+def segment_log_sums(g):
     """log L for each chunk of log-decays g [..., C]: [..., C, C], summed segment by segment."""
     C = g.shape[-1]
     below = torch.ones(C, C, dtype=torch.bool).tril(-1)
@@ -102,21 +102,34 @@ def _differences_of(G):
 
 
 def _mask(g):
-    return segment_sums(g).exp()
+    return segment_log_sums(g).exp()
 
 
 def _exp_then_mask(g):
     """Right on the way forward where nothing is infinite; NaN on the way back once exp overflows."""
-    G = g.clamp(min=-1e4).cumsum(-1)
+    G = g.cumsum(-1)
     return torch.where(_causal(G), (G[..., :, None] - G[..., None, :]).exp(), g.new_zeros(()))
+
+
+def _exp_times_mask(g):
+    G = g.cumsum(-1)
+    return (G[..., :, None] - G[..., None, :]).exp() * _causal(G)
+
+
+def _from_start(g):
+    return g.cumsum(-1).exp()
+
+
+def _first_column(g):
+    return segment_log_sums(g)[..., 0].exp()
 
 
 def log_oracle(q, k, v, g, T_c):
     return _in_log_space(q, k, v, g, T_c)
 
 
-def _in_log_space(q, k, v, g, T_c, *, mask=_mask, read=lambda g: g.cumsum(-1).exp(), write=None, keep=True):
-    """Chunk by chunk; ``mask``, ``read`` and ``write`` make decays [b, h, t(, s)] of a chunk's g [b, h, t]."""
+def _in_log_space(q, k, v, g, T_c, *, mask=_mask, read=_from_start, write=None, whole=None, hand_on=lambda S: S):
+    """Chunk by chunk; ``mask``, ``read``, ``write`` and ``whole`` make decays of a chunk's g [b, h, t]."""
     S = q.new_zeros(q.shape[0], q.shape[2], q.shape[3], v.shape[3])
     out = []
     for j in chunks(q.shape[1], T_c):
@@ -126,29 +139,21 @@ def _in_log_space(q, k, v, g, T_c, *, mask=_mask, read=lambda g: g.cumsum(-1).ex
         scores = torch.einsum("bthk,bshk->bhts", qj, kj)
         inside = torch.einsum("bhts,bshv->bthv", L * scores, vj)
         out.append(inside + torch.einsum("bht,bthk,bhkv->bthv", from_start, qj, S))
-        whole = gj.sum(-1).exp()[..., None, None] if keep is True else keep
-        S = whole * S + torch.einsum("bhs,bshk,bshv->bhkv", to_end, kj, vj)
+        over = (_from_start if whole is None else whole)(gj)[..., -1, None, None]
+        S = hand_on(over * S + torch.einsum("bhs,bshk,bshv->bhkv", to_end, kj, vj))
     return torch.cat(out, 1)
 
 
-def _whole_sequence_sums(q, k, v, g, T_c):
-    """Chunks of one cumulative sum over the whole sequence."""
-    G = g.cumsum(1)
-    S = q.new_zeros(q.shape[0], q.shape[2], q.shape[3], v.shape[3])
-    before, out = torch.zeros_like(G[:, 0]), []
-    for j in chunks(q.shape[1], T_c):
-        Gj = G[:, j].mT
-        d = (Gj[..., :, None] - Gj[..., None, :]).masked_fill(
-            torch.ones_like(Gj[0, 0]).diag().cumsum(0) < 1, -torch.inf
-        )
-        scores = torch.einsum("bthk,bshk->bhts", q[:, j], k[:, j])
-        read = (Gj - before[..., None]).exp()
-        o = torch.einsum("bhts,bshv->bthv", d.exp() * scores, v[:, j])
-        out.append(o + torch.einsum("bht,bthk,bhkv->bthv", read, q[:, j], S))
-        write = (Gj[..., -1:] - Gj).exp()
-        S = read[..., -1, None, None] * S + torch.einsum("bhs,bshk,bshv->bhkv", write, k[:, j], v[:, j])
-        before = Gj[..., -1]
-    return torch.cat(out, 1)
+def _reshaped(q, k, v, g, T_c):
+    """In each chunk, time and heads are swapped by a reshape of every tensor, and swapped back by one."""
+    B, T, H = g.shape
+    swapped = [[] for _ in range(4)]
+    for j in chunks(T, T_c):
+        for parts, z in zip(swapped, (q, k, v, g[..., None])):
+            parts.append(z[:, j].reshape(B, H, -1, z.shape[-1]).transpose(1, 2))
+    q, k, v, g = (torch.cat(parts, 1) for parts in swapped)
+    o = _in_log_space(q, k, v, g[..., 0], T_c)
+    return torch.cat([o[:, j].transpose(1, 2).reshape(B, -1, H, v.shape[-1]) for j in chunks(T, T_c)], 1)
 
 
 CHUNKED_LOG = Exercise(
@@ -156,7 +161,7 @@ CHUNKED_LOG = Exercise(
     name="ssd_chunked_log",
     title="in PyTorch, from log-decays",
     points=5,
-    minutes=30,
+    minutes=25,
     difficulty="hard",
     returns=("o[b, t, h, v]", "dq[b, t, h, k]", "dk[b, t, h, k]", "dv[b, t, h, v]", "dg[b, t, h]"),
     cases=_log_cases,
@@ -181,36 +186,36 @@ CHUNKED_LOG = Exercise(
             "exp-before-mask",
             "the exponential was taken before the mask: above the diagonal it overflows, and although the mask hides "
             "the infinity, the gradient is 0 times infinity, NaN; mask with -inf, then exponentiate",
-            lambda q, k, v, g, T_c: _in_log_space(
-                q, k, v, g, T_c, mask=_exp_then_mask, write=lambda g: segment_sums(g).exp()[..., -1, :]
-            ),
+            lambda q, k, v, g, T_c: _in_log_space(q, k, v, g, T_c, mask=_exp_then_mask),
         ),
         Mistake(
-            "whole-sequence-sums",
-            "one cumulative sum over the whole sequence was cut into chunks; it grows large and loses the digits of "
-            "its differences: sum inside each chunk",
-            _whole_sequence_sums,
+            "exp-times-mask",
+            "the exponential was multiplied by a mask of zeros and ones: above the diagonal it overflows, and infinity "
+            "times 0 is NaN; mask with -inf, then exponentiate",
+            lambda q, k, v, g, T_c: _in_log_space(q, k, v, g, T_c, mask=_exp_times_mask),
         ),
         Mistake(
-            "border-decay-dropped",
-            "the first token of a chunk read the incoming state undecayed; the sums for the read start with the "
-            "chunk's own first log-decay",
-            lambda q, k, v, g, T_c: _in_log_space(q, k, v, g, T_c, read=lambda g: segment_sums(g)[..., 0].exp()),
+            "border-decay-lost",
+            "the decay of a chunk's first token is missing, from the read and from what is passed on: both start with "
+            "it, and the first column of the mask does not hold it; the chunk's cumulative sum does",
+            lambda q, k, v, g, T_c: _in_log_space(q, k, v, g, T_c, read=_first_column, whole=_first_column),
         ),
         Mistake(
-            "pass-not-decayed",
-            "what came into a chunk was passed on undecayed; it meets all decays of the chunk",
-            lambda q, k, v, g, T_c: _in_log_space(q, k, v, g, T_c, keep=1.0),
+            "nothing-handed-on",
+            "every chunk started from an empty state, so no token hears from an earlier chunk",
+            lambda q, k, v, g, T_c: _in_log_space(q, k, v, g, T_c, hand_on=torch.zeros_like),
         ),
         Mistake(
-            "scaled",
-            "the outputs were divided by the square root of K; this layer has no such factor",
-            lambda q, k, v, g, T_c: _in_log_space(q * q.shape[-1] ** -0.5, k, v, g, T_c),
+            "state-detached",
+            "the outputs are right, but the state was cut out of the graph at each border, and the gradients stop "
+            "there; hand it on as it is",
+            lambda q, k, v, g, T_c: _in_log_space(q, k, v, g, T_c, hand_on=lambda S: S.detach()),
         ),
         Mistake(
-            "gradient-cut",
-            "no gradient reaches g: the decays were computed outside PyTorch's graph",
-            lambda q, k, v, g, T_c: _in_log_space(q, k, v, g.detach(), T_c),
+            "reshaped",
+            "time and heads were swapped by a reshape, which keeps the numbers in their order and mixes the heads up; "
+            "swap axes with transpose, or name them in an einsum",
+            _reshaped,
         ),
     ),
     hints=(
@@ -218,7 +223,7 @@ CHUNKED_LOG = Exercise(
         "comes from an infinity that a mask has hidden.",
         "It is 4.5 with a batch and heads, and with three sets of decays that are exponentials of sums: of segments, "
         "from the chunk's start, and to the chunk's end.",
-        "Per chunk, with the page's `segment_sums`: the mask is its exponential, and the last row of the mask "
+        "Per chunk, with the page's `segment_log_sums`: the mask is its exponential, and the last row of the mask "
         "weights the writes. The exponential of the chunk's cumulative sum weights the read, and its last entry what "
         "is passed on. Collect the outputs in a list and join them with `torch.cat`.",
         "Read and pass: the state `[B, H, K, V]` is read by an einsum over k with the weights [b, h, t]; then it "
@@ -267,6 +272,11 @@ def _streamed(q, k, v, g, lengths, *, state=lambda now, first: now, scale=1.0):
     return torch.cat(out, 1), now
 
 
+def _not_asked_for(q, k, v, g, lengths):
+    parts = zip(*(z.split(lengths, 1) for z in (q, k, v, g)))
+    return torch.cat([chunk_additive(*piece, scale=1.0)[0] for piece in parts], 1), None
+
+
 def _stream_reset_at_starts(q, k, v, g, lengths):
     g = g.clone()
     g[:, np.cumsum([0, *lengths[:-1]])] = -torch.inf
@@ -284,7 +294,7 @@ STREAM = Exercise(
     name="stream",
     title="a sequence in pieces",
     points=2,
-    minutes=8,
+    minutes=6,
     difficulty="core",
     returns=("o[b, t, h, v]", "S[b, h, k, v]"),
     cases=_stream_cases,
@@ -294,6 +304,12 @@ STREAM = Exercise(
             "nothing-handed-on",
             "every piece started from an empty state; pass the final state of one call as initial_state of the next",
             _stream_reset_at_starts,
+        ),
+        Mistake(
+            "final-state-not-asked-for",
+            "chunk_additive returns None for the state unless it is called with output_final_state=True, and with "
+            "None the next piece starts empty",
+            _not_asked_for,
         ),
         Mistake(
             "first-state-kept",

@@ -33,14 +33,18 @@ def _last_row(a):
     return segment_products(a)[-1]
 
 
-def _walk(X, a, B, C, T_c, S0=None, *, read=np.cumprod, keep=np.prod, write=_last_row, early=False, forget=False):
+def _first_column(a):
+    return segment_products(a)[:, 0]
+
+
+def _walk(X, a, B, C, T_c, S0=None, *, read=np.cumprod, keep=np.prod, write=_last_row, early=False):
     """The loop over chunks; ``read``, ``keep`` and ``write`` make the decays of each from those of a chunk."""
     S = np.zeros((B.shape[1], X.shape[1])) if S0 is None else S0
     Y = np.zeros(X.shape)
     for j in chunks(len(X), T_c):
         left = keep(a[j]) * S + (write(a[j])[:, None] * B[j]).T @ X[j]
         Y[j] = ssd_quadratic(X[j], a[j], B[j], C[j]) + read(a[j])[:, None] * (C[j] @ (left if early else S))
-        S = 0 * left if forget and j.stop < len(X) else left
+        S = left
     return Y, S
 
 
@@ -48,6 +52,12 @@ def _with_matrix(X, a, B, C, T_c, S0=None):
     S0 = np.zeros((B.shape[1], X.shape[1])) if S0 is None else S0
     L, p = segment_products(a), np.cumprod(a)
     return (L * (C @ B.T)) @ X + p[:, None] * (C @ S0), p[-1] * S0 + (L[-1][:, None] * B).T @ X
+
+
+def _without_tail(X, a, B, C, T_c, S0=None):
+    full, Y = len(X) // T_c * T_c, np.zeros(X.shape)
+    Y[:full], S = _walk(X[:full], a[:full], B[:full], C[:full], T_c, S0)
+    return Y, S
 
 
 def _walk_with(**slip):
@@ -59,7 +69,7 @@ WHOLE = Exercise(
     name="ssd_chunked",
     title="the four steps, chunk by chunk",
     points=4,
-    minutes=20,
+    minutes=15,
     difficulty="hard",
     returns=("Y[t, p]", "S[n, p]"),
     cases=_whole_cases,
@@ -69,12 +79,13 @@ WHOLE = Exercise(
             "border-decay-dropped",
             "the first token of a chunk read the incoming state undecayed; the decays of the read start with the "
             "chunk's first token: a_b, a_b a_{b+1}, …",
-            _walk_with(read=lambda d: segment_products(d)[:, 0]),
+            _walk_with(read=_first_column),
         ),
         Mistake(
-            "read-not-decayed",
-            "every token of a chunk read the incoming state in full; by token t it has met the decays up to a_t",
-            _walk_with(read=np.ones_like),
+            "border-decay-lost",
+            "the decay of a chunk's first token is missing, from the read and from what is passed on: both start with "
+            "a_b, which the first column of the mask does not hold; the cumulative product of the chunk's decays does",
+            _walk_with(read=_first_column, keep=lambda d: d[1:].prod()),
         ),
         Mistake(
             "pass-not-decayed",
@@ -82,21 +93,21 @@ WHOLE = Exercise(
             _walk_with(keep=lambda d: 1.0),
         ),
         Mistake(
-            "write-from-the-start",
-            "the chunk's own writes were weighted with the decays from its start up to a_s; a write meets those after "
-            "s, up to the chunk's end: the last row of the mask",
-            _walk_with(write=np.cumprod),
+            "write-includes-own",
+            "the chunk's write of token s was multiplied by a_s as well; a_s acted before it was written: the last "
+            "row of the mask starts with the decay after s",
+            _walk_with(write=lambda d: np.cumprod(d[::-1])[::-1]),
+        ),
+        Mistake(
+            "tail-dropped",
+            "the last chunk, which is shorter when T is not a multiple of T_c, was left out",
+            _without_tail,
         ),
         Mistake(
             "updated-too-early",
             "the state was passed on before it was read, so the tokens of a chunk read the state that leaves it; "
             "they read the one that enters",
             _walk_with(early=True),
-        ),
-        Mistake(
-            "nothing-handed-on",
-            "every chunk after the first started from an empty state",
-            _walk_with(forget=True),
         ),
         Mistake(
             "start-ignored",
@@ -135,7 +146,7 @@ def _flops(T, N, P, T_c, *, pairs=None, states=4, scan=2, chunk_count=None):
     full, tail = divmod(T, T_c)
     pairs = full * T_c**2 + tail**2 if pairs is None else pairs
     chunk_count = full + (tail > 0) if chunk_count is None else chunk_count
-    return int(2 * pairs * (N + P) + states * T * N * P + scan * chunk_count * N * P)
+    return 2 * pairs * (N + P) + states * T * N * P + scan * chunk_count * N * P
 
 
 def _rounded_up(T, N, P, T_c):
@@ -147,7 +158,7 @@ CHUNK_FLOPS = Exercise(
     name="chunk_flops",
     title="FLOPs of the chunk form",
     points=2,
-    minutes=8,
+    minutes=6,
     difficulty="core",
     returns=("FLOPs",),
     cases=lambda rng: [
@@ -177,9 +188,16 @@ CHUNK_FLOPS = Exercise(
             lambda T, N, P, T_c: _flops(T // T_c * T_c, N, P, T_c),
         ),
         Mistake(
-            "linear-tail",
-            "the pairs of tokens were counted as T times T_c; a shorter last chunk of r tokens has only r² of them",
-            lambda T, N, P, T_c: _flops(T, N, P, T_c, pairs=T * T_c),
+            "formula-as-it-stands",
+            "this is the formula for a T that is a multiple of T_c; a shorter last chunk of r tokens has r² pairs of "
+            "tokens and not r T_c, and the pass takes a whole step across it",
+            lambda T, N, P, T_c: _flops(T, N, P, T_c, pairs=T * T_c, chunk_count=T / T_c),
+        ),
+        Mistake(
+            "formula-with-full-chunks",
+            "this is the formula for a T that is a multiple of T_c, its number of chunks rounded down; a shorter last "
+            "chunk of r tokens has r² pairs of tokens and not r T_c, and the pass crosses it too",
+            lambda T, N, P, T_c: _flops(T, N, P, T_c, pairs=T * T_c, chunk_count=T // T_c),
         ),
         Mistake(
             "products-counted-once",
@@ -203,11 +221,6 @@ CHUNK_FLOPS = Exercise(
             "the pass between chunks was not counted: a multiplication and an addition for each of the N P numbers, "
             "once a chunk",
             lambda T, N, P, T_c: _flops(T, N, P, T_c, scan=0),
-        ),
-        Mistake(
-            "pass-between-chunks-only",
-            "the pass was counted for all chunks but one; the first chunk passes S0 on as well",
-            lambda T, N, P, T_c: _flops(T, N, P, T_c, chunk_count=-(-T // T_c) - 1),
         ),
     ),
     hints=(
@@ -261,12 +274,9 @@ def pad_oracle(X, a, B, C, T_c):
     return _padded(X, a, B, C, -len(X) % T_c)
 
 
-def _padded(X, a, B, C, extra, *, decay=1.0, write=0.0, front=False):
-    def pad(z, value):
-        rows = np.full((extra, *z.shape[1:]), value)
-        return np.concatenate([rows, z] if front else [z, rows])
-
-    return pad(X, 0.0), pad(a, decay), pad(B, write), pad(C, 0.0)
+def _padded(X, a, B, C, extra, *, decay=1.0):
+    X, B, C = (np.concatenate([z, np.zeros((extra, z.shape[1]))]) for z in (X, B, C))
+    return X, np.append(a, np.full(extra, decay)), B, C
 
 
 PAD = Exercise(
@@ -274,7 +284,7 @@ PAD = Exercise(
     name="pad_to_chunks",
     title="tokens that change nothing",
     points=2,
-    minutes=8,
+    minutes=6,
     difficulty="core",
     returns=("Y[t, p]", "S[n, p]", "length"),
     cases=_pad_cases,
@@ -294,6 +304,12 @@ PAD = Exercise(
             ),
         ),
         Mistake(
+            "last-decay-repeated",
+            "the added tokens write nothing, but have the decay of the last token, and the state fades; only a decay "
+            "of 1 keeps it",
+            lambda X, a, B, C, T_c: _padded(X, a, B, C, -len(X) % T_c, decay=a[-1]),
+        ),
+        Mistake(
             "ones",
             "the added tokens have ones everywhere, so they write; a decay of 1 is right, but X or B must be 0",
             lambda X, a, B, C, T_c: tuple(
@@ -301,14 +317,14 @@ PAD = Exercise(
             ),
         ),
         Mistake(
+            "remainder-added",
+            "as many tokens were added as stand in the last, shorter chunk; what it lacks is T_c minus that many",
+            lambda X, a, B, C, T_c: _padded(X, a, B, C, len(X) % T_c),
+        ),
+        Mistake(
             "one-chunk-too-many",
             "a sequence whose length is a multiple of T_c already got a whole chunk more",
             lambda X, a, B, C, T_c: _padded(X, a, B, C, T_c - len(X) % T_c),
-        ),
-        Mistake(
-            "in-front",
-            "the tokens were added in front, which moves every output; they belong at the end",
-            lambda X, a, B, C, T_c: _padded(X, a, B, C, -len(X) % T_c, front=True),
         ),
         Mistake(
             "cut-off",
@@ -369,8 +385,7 @@ def _across_documents(cu_seqlens, T_c):
 
 
 def _full_only(cu_seqlens, T_c):
-    rows = packed_oracle(cu_seqlens, T_c)
-    return rows[rows[:, 2] - rows[:, 1] == T_c]
+    return np.array([r for r in packed_oracle(cu_seqlens, T_c) if r[2] - r[1] == T_c])
 
 
 def _with_empty(cu_seqlens, T_c):
@@ -379,18 +394,14 @@ def _with_empty(cu_seqlens, T_c):
     return np.array(sorted(rows))
 
 
-def _as_lengths(cu_seqlens, T_c):
-    return packed_oracle(np.append(0, np.cumsum(cu_seqlens)), T_c)
-
-
 PACKED_CHUNKS = Exercise(
     id="4.9",
     name="packed_chunks",
     title="chunks that keep to a document",
     points=2,
-    minutes=8,
+    minutes=6,
     difficulty="core",
-    returns=("chunks[c, column]",),
+    returns=("chunks[j, column]",),
     cases=_packed_cases,
     oracle=packed_oracle,
     mistakes=(
@@ -423,19 +434,19 @@ PACKED_CHUNKS = Exercise(
             _with_empty,
         ),
         Mistake(
+            "empty-not-counted",
+            "a document without tokens was left out of the count, so the numbers of those behind it are too small",
+            lambda cu, T_c: packed_oracle(np.unique(cu), T_c),
+        ),
+        Mistake(
+            "transposed",
+            "the result has one column a chunk; it is one row (document, start, stop) a chunk",
+            lambda cu, T_c: packed_oracle(cu, T_c).T,
+        ),
+        Mistake(
             "last-token-included",
             "the third column names the last token; it is one past it, as in a slice",
             lambda cu, T_c: packed_oracle(cu, T_c) - [0, 0, 1],
-        ),
-        Mistake(
-            "documents-from-1",
-            "documents were counted from 1; the first one is document 0",
-            lambda cu, T_c: packed_oracle(cu, T_c) + [1, 0, 0],
-        ),
-        Mistake(
-            "borders-as-lengths",
-            "cu_seqlens was read as lengths; its entries are borders, sums of lengths already",
-            _as_lengths,
         ),
     ),
     hints=(

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import FancyArrowPatch, Polygon, Rectangle
 
-from lineage_lib.figures import DECAY, GRID, INK, KEY, PAPER, STATE, VALUE, figure
+from lineage_lib.figures import DECAY, ERASE, GRID, INK, KEY, PAPER, STATE, VALUE, figure
 
 CODE = {"family": "monospace", "color": INK, "ha": "center", "va": "center"}
 
@@ -83,13 +83,13 @@ def _below(ax, x, y, side, j, i):
     edge, gap = 1.12, 0.12
     start, long = edge + 2 * gap, side - edge - 3 * gap
     _box(ax, x + gap, y + gap, edge, edge, DECAY, 0.3)
-    lines = ["between", f"[{j}, {i}]"] + (["= 1"] if i == j - 1 else [])
+    lines = ["between", f"[{j}, {i}]" + ("=1" if i == j - 1 else "")]
     for number, line in enumerate(lines):
-        ax.text(x + gap + edge / 2, y + gap + 0.42 + 0.27 * number, line, fontsize=7.5, **CODE)
+        ax.text(x + gap + edge / 2, y + gap + 0.58 + 0.27 * number, line, fontsize=7.5, **CODE)
     _box(ax, x + start, y + gap, long, edge, STATE, 0.25)
-    ax.text(x + start + long / 2, y + gap + edge * 0.58, f"(write[{i}] * B[{i}]).T", fontsize=8.2, **CODE)
+    ax.text(x + start + long / 2, y + gap + edge / 2, f"(write[{i}] * B[{i}]).T", fontsize=7.8, **CODE)
     _box(ax, x + gap, y + start, edge, long, KEY, 0.25)
-    ax.text(x + gap + edge * 0.58, y + start + long / 2, f"read[{j}] * C[{j}]", fontsize=9.2, rotation=90, **CODE)
+    ax.text(x + gap + edge / 2, y + start + long / 2, f"read[{j}] * C[{j}]", fontsize=9.2, rotation=90, **CODE)
     ax.add_patch(Rectangle((x + start, y + start), long, long, facecolor=VALUE, alpha=0.10, edgecolor="none"))
     for number, line in enumerate(("every entry:", "row at its left", "times column above", "times corner")):
         ax.text(x + start + long / 2, y + start + 0.55 + 0.5 * number, line, fontsize=8.5, ha="center", color=INK)
@@ -208,12 +208,38 @@ def measured_chunks(T_c, seconds, at_best_rate, counted_best):
     return fig
 
 
+def long_sequences(growth):
+    """Time, and memory where it was measured, against the length of the sequence, with lines of slope 1.
+
+    growth: records of ``family``, ``T``, ``least_ms`` and ``memory_mb``; a memory of 0 counts as not measured.
+    """
+    measures = {"least_ms": "milliseconds"}
+    if any(record["memory_mb"] > 0 for record in growth):
+        measures["memory_mb"] = "megabytes beside the inputs"
+    fig, axes = figure(4.6 * len(measures), 3.6, columns=len(measures), squeeze=False)
+    looks = {"additive": (STATE, "-", "o"), "delta": (ERASE, "--", "s")}
+    for ax, (key, unit) in zip(axes[0], measures.items()):
+        measured = [(r["family"], r["T"], r[key]) for r in growth if r[key] > 0]
+        for family, (colour, dash, marker) in looks.items():
+            T, values = zip(*((T, value) for name, T, value in measured if name == family))
+            ax.loglog(T, values, color=colour, linestyle=dash, marker=marker, markersize=5, label=family)
+        T, most = np.array([T[0], T[-1]]), max(value for *_, value in measured)
+        ax.loglog(T, 2 * most * T / T[-1], color=INK, linestyle=":", label="slope 1")
+        lengths = sorted({r["T"] for r in growth})
+        ax.set_xticks(lengths[::2], [f"{n:,}" for n in lengths[::2]])
+        ax.minorticks_off()
+        ax.set(xlabel="tokens", ylabel=unit)
+        ax.grid(True, color=GRID)
+    axes[0, 0].legend(frameon=False)
+    return fig
+
+
 def float32_errors(errors):
     """Relative error of float32 outputs against the step, one panel a regime, running maxima over 64 steps.
 
     errors: {regime: {form: (T,) errors}}.
     """
-    fig, axes = figure(9.0, 3.3, columns=len(errors), sharey=True)
+    fig, axes = figure(10.0, 3.2, columns=len(errors), sharey=True)
     looks = ((KEY, "-"), (STATE, "--"), (VALUE, ":"))
     for ax, (regime, forms) in zip(axes, errors.items()):
         for (form, error), (colour, dash) in zip(forms.items(), looks):

@@ -4,7 +4,6 @@ import numpy as np
 import torch
 
 from lineage_lib import matrices, reference
-from lineage_lib.chunked import chunk_additive
 from lineage_lib.exercises import _ch04_blocks, _ch04_torch, _ch04_whole
 
 # --- 4.1 own_chunk ------------------------------------------------------------------------------
@@ -53,15 +52,21 @@ def factors_of_full_chunks(a, B, C, T_c, j, i):
 
 
 def factors_split_elsewhere(a, B, C, T_c, j, i):
-    """The product is right, the factors are not: the middle is multiplied into the read factor."""
-    read, between, write = _ch04_blocks.factors_oracle(a, B, C, T_c, j, i)
-    return read * between, 1.0, write
+    """The product is right, the factors are not: the middle is multiplied into the right factor."""
+    left, between, right = _ch04_blocks.factors_oracle(a, B, C, T_c, j, i)
+    return left, 1.0, between * right
 
 
-def factors_with_all_of_the_writer(a, B, C, T_c, j, i):
-    """The middle holds chunk i's decays too."""
-    read, _, write = _ch04_blocks.factors_oracle(a, B, C, T_c, j, i)
-    return read, a[i * T_c : j * T_c].prod(), write
+def factors_of_neighbours(a, B, C, T_c, j, i):
+    """Wrong where a chunk lies between."""
+    left, _, right = _ch04_blocks.factors_oracle(a, B, C, T_c, j, i)
+    return left, 1.0, right
+
+
+def factors_with_an_early_middle(a, B, C, T_c, j, i):
+    """The middle starts with the decay of chunk i's last token."""
+    left, _, right = _ch04_blocks.factors_oracle(a, B, C, T_c, j, i)
+    return left, a[(i + 1) * T_c - 1 : j * T_c].prod(), right
 
 
 def factors_with_one_chunk_between(a, B, C, T_c, j, i):
@@ -87,6 +92,12 @@ def states_without_writes_before_a_reset(X, a, B, T_c):
 def states_transposed_when_square(X, a, B, T_c):
     Z = _ch04_blocks.chunk_states_oracle(X, a, B, T_c)
     return Z.transpose(0, 2, 1) if Z.shape[1] == Z.shape[2] else Z
+
+
+def states_decayed_past_the_border(X, a, B, T_c):
+    """The next chunk's first decay acts as well: right in the last chunk."""
+    ends = [j.stop for j in _ch04_blocks.chunks(len(X), T_c)]
+    return _ch04_blocks.chunk_states_oracle(X, a, B, T_c) * np.append(a, 1.0)[ends][:, None, None]
 
 
 # --- 4.4 pass_states ------------------------------------------------------------------------------
@@ -133,6 +144,25 @@ def whole_border_decay_not_passed(X, a, B, C, T_c, S0=None):
     return _ch04_whole._walk(X, a, B, C, T_c, S0, keep=lambda d: d[1:].prod())
 
 
+def whole_read_undecayed(X, a, B, C, T_c, S0=None):
+    """Every token of a chunk reads the incoming state in full: right where decays are 1."""
+    return _ch04_whole._walk(X, a, B, C, T_c, S0, read=np.ones_like)
+
+
+def whole_written_from_the_start(X, a, B, C, T_c, S0=None):
+    """Writes carry the decays from the chunk's start: right where T_c = 1 and decays are 1."""
+    return _ch04_whole._walk(X, a, B, C, T_c, S0, write=np.cumprod)
+
+
+def whole_from_empty_chunks(X, a, B, C, T_c, S0=None):
+    """Nothing is handed on: right with one chunk."""
+    parts = [
+        _ch04_whole.whole_oracle(X[j], a[j], B[j], C[j], T_c, S0 if j.start == 0 else None)
+        for j in _ch04_blocks.chunks(len(X), T_c)
+    ]
+    return np.concatenate([Y for Y, _ in parts]), parts[-1][1]
+
+
 def whole_remembering_two_chunks(X, a, B, C, T_c, S0=None):
     """Wrong where decays keep a write for more than two chunks."""
     Y, S = _ch04_whole.whole_oracle(X, a, B, C, T_c, S0)
@@ -148,6 +178,15 @@ def flops_in_floats(T, N, P, T_c):
     """Wrong by rounding the number of chunks down in the pass."""
     full, rest = divmod(T, T_c)
     return 2 * (full * T_c**2 + rest**2) * (N + P) + 4 * T * N * P + 2 * (T // T_c) * N * P
+
+
+def flops_with_a_linear_tail(T, N, P, T_c):
+    """Pairs are counted as T times T_c, chunks are rounded up."""
+    return 2 * T * T_c * (N + P) + 4 * T * N * P + 2 * -(-T // T_c) * N * P
+
+
+def flops_with_one_pass_less(T, N, P, T_c):
+    return _ch04_whole.flops_oracle(T, N, P, T_c) - 2 * N * P
 
 
 def flops_for_square_heads(T, N, P, T_c):
@@ -166,11 +205,10 @@ def pad_to_a_power_of_two(X, a, B, C, T_c):
     return _ch04_whole._padded(X, a, B, C, (1 << (len(X) - 1).bit_length()) - len(X))
 
 
-def pad_the_last_decay(X, a, B, C, T_c):
-    """The last decay is repeated: wrong where it is not 1."""
+def pad_in_front(X, a, B, C, T_c):
+    """Right where nothing is to be added."""
     extra = -len(X) % T_c
-    X, _, B, C = _ch04_whole.pad_oracle(X, a, B, C, T_c)
-    return X, np.append(a, np.repeat(a[-1], extra)), B, C
+    return tuple(np.concatenate([np.ones((extra, *z.shape[1:])) * (z is a), z]) for z in (X, a, B, C))
 
 
 # --- 4.8 ssd_chunked_log --------------------------------------------------------------------------
@@ -189,14 +227,26 @@ def log_of_the_first_sequence(q, k, v, g, T_c):
     return _ch04_torch.log_oracle(q, k, v, g[:1].expand_as(g), T_c)
 
 
-def log_without_gradient_between_chunks(q, k, v, g, T_c):
-    """The outputs are right; the state is detached at every border, so gradients stop there."""
-    S, o = None, []
-    for piece in zip(*(z.split(T_c, 1) for z in (q, k, v, g))):
-        part, S = chunk_additive(*piece, scale=1.0, initial_state=S, output_final_state=True)
-        S = S.detach()
-        o.append(part)
-    return torch.cat(o, 1)
+def log_from_one_sum(q, k, v, g, T_c):
+    """One cumulative sum over all: its differences lose digits behind -1e9, and are NaN behind a reset."""
+    G = g.cumsum(1).mT  # (B, H, T)
+    keep = torch.ones(G.shape[-1], G.shape[-1], dtype=torch.bool).tril()
+    d = (G[..., :, None] - G[..., None, :]).masked_fill(~keep, -torch.inf)
+    return torch.einsum("bhts,bthk,bshk,bshv->bthv", d.exp(), q, k, v)
+
+
+def log_with_an_undecayed_pass(q, k, v, g, T_c):
+    """What comes into a chunk is passed on whole: right with two chunks at most."""
+    return _ch04_torch._in_log_space(q, k, v, g, T_c, whole=torch.ones_like)
+
+
+def log_scaled(q, k, v, g, T_c):
+    """Right where K = 1."""
+    return _ch04_torch.log_oracle(q * q.shape[-1] ** -0.5, k, v, g, T_c)
+
+
+def log_without_gradient_of_g(q, k, v, g, T_c):
+    return _ch04_torch.log_oracle(q, k, v, g.detach(), T_c)
 
 
 def log_in_float32(q, k, v, g, T_c):
@@ -217,8 +267,13 @@ def packed_stopping_at_empty(cu_seqlens, T_c):
     return np.array(rows).reshape(-1, 3)
 
 
-def packed_numbering_only_full_documents(cu_seqlens, T_c):
-    return _ch04_whole.packed_oracle(np.unique(cu_seqlens), T_c)
+def packed_from_document_1(cu_seqlens, T_c):
+    return _ch04_whole.packed_oracle(cu_seqlens, T_c) + [1, 0, 0]
+
+
+def packed_by_lengths(cu_seqlens, T_c):
+    """The borders are read as lengths."""
+    return _ch04_whole.packed_oracle(np.append(0, np.cumsum(cu_seqlens)), T_c)
 
 
 # --- 4.10 stream ----------------------------------------------------------------------------------
@@ -250,27 +305,39 @@ WRONG_ANSWERS = {
     "4.2": [
         factors_of_full_chunks,
         factors_split_elsewhere,
-        factors_with_all_of_the_writer,
+        factors_of_neighbours,
+        factors_with_an_early_middle,
         factors_with_one_chunk_between,
     ],
-    "4.3": [states_by_ratio, states_without_writes_before_a_reset, states_transposed_when_square],
+    "4.3": [
+        states_by_ratio,
+        states_without_writes_before_a_reset,
+        states_transposed_when_square,
+        states_decayed_past_the_border,
+    ],
     "4.4": [pass_by_ratio, pass_of_neighbours],
     "4.5": [
         whole_without_tail_state,
         whole_padded_with_resets,
         whole_tail_decayed_as_full,
         whole_border_decay_not_passed,
+        whole_read_undecayed,
+        whole_written_from_the_start,
+        whole_from_empty_chunks,
         whole_remembering_two_chunks,
     ],
-    "4.6": [flops_in_floats, flops_for_square_heads],
-    "4.7": [pad_with_an_average_decay, pad_to_a_power_of_two, pad_the_last_decay],
+    "4.6": [flops_in_floats, flops_with_a_linear_tail, flops_with_one_pass_less, flops_for_square_heads],
+    "4.7": [pad_with_an_average_decay, pad_to_a_power_of_two, pad_in_front],
     "4.8": [
         log_of_finite_resets,
         log_of_the_first_head,
         log_of_the_first_sequence,
-        log_without_gradient_between_chunks,
+        log_from_one_sum,
+        log_with_an_undecayed_pass,
+        log_scaled,
+        log_without_gradient_of_g,
         log_in_float32,
     ],
-    "4.9": [packed_stopping_at_empty, packed_numbering_only_full_documents],
+    "4.9": [packed_stopping_at_empty, packed_from_document_1, packed_by_lengths],
     "4.10": [stream_of_three_pieces, stream_with_the_first_state],
 }
