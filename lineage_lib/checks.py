@@ -423,7 +423,7 @@ def _error_lines(error: BaseException) -> tuple[tuple[str, str], ...]:
 def _stub_message(exercise: Exercise, got: _Outcome) -> str:
     return (
         f"Exercise {exercise.id}: {exercise.title}\n"
-        f"  The stub's raise line was reached. Write your lines above it, and return the result.\n"
+        f"  The stub's raise line was reached. Put your lines in its place; the function must return the result.\n"
         f'  Stuck? hint("{exercise.id}") shows one hint at a time.'
     )
 

@@ -6,6 +6,9 @@ from lineage_lib import reference
 from lineage_lib.exercises.record import Case, Exercise, Mistake
 
 FADING = "the product of all decays underflows to 0"
+QUERY_SCALED = (
+    "the query was multiplied by one over the root of K, the library's default scale; the equation has no such factor"
+)
 
 
 def draw_qkv(rng, T, K, V):
@@ -32,7 +35,7 @@ def _half_life_cases(rng):
         Case((np.array([0.8, 1.0, 0.6]),), "alpha[1] = 1: never"),
         Case((np.array([0.7, 0.0]),), "alpha[1] = 0: at once"),
         Case((rng.uniform(0.1, 0.99, (3, 2)),), "a table of decays"),
-        Case((np.array([1 - 1e-12]),), "nearly 1"),
+        Case((np.array([1 - 1e-6]),), "nearly 1"),
     ]
 
 
@@ -168,11 +171,6 @@ MAMBA2 = Exercise(
             _mamba2_with(write=lambda dt, A_log: np.ones_like(dt)),
         ),
         Mistake(
-            "decay-without-step",
-            "the decay is the same at every token; its exponent contains the step size of the token",
-            _mamba2_with(decay=lambda dt, A_log: np.full_like(dt, np.exp(-np.exp(A_log)))),
-        ),
-        Mistake(
             "log-not-undone",
             "A_log was used as the rate itself; it is the rate's logarithm, so that the rate stays positive",
             _mamba2_with(decay=lambda dt, A_log: np.exp(-dt * A_log)),
@@ -184,16 +182,6 @@ MAMBA2 = Exercise(
             _mamba2_with(write=lambda dt, A_log: -np.expm1(-dt * np.exp(A_log)) / np.exp(A_log)),
         ),
         Mistake(
-            "no-softplus",
-            "dt_pre + dt_bias was used as the step size; softplus of it is, which cannot be negative",
-            _mamba2_with(step=lambda z, bias: z + bias),
-        ),
-        Mistake(
-            "bias-after-softplus",
-            "the bias was added after the softplus; it belongs inside",
-            _mamba2_with(step=lambda z, bias: _softplus(z) + bias),
-        ),
-        Mistake(
             "no-skip",
             "the term D x_t is missing from the output",
             lambda x, dt_pre, dt_bias, A_log, B, C, D: mamba2_oracle(x, dt_pre, dt_bias, A_log, B, C, 0.0),
@@ -202,6 +190,23 @@ MAMBA2 = Exercise(
             "softplus-overflow",
             "log(1 + exp(z)) is infinite above z = 709; np.logaddexp(0, z) is the same function without that",
             _mamba2_with(step=lambda z, bias: np.log(1 + np.exp(z + bias))),
+        ),
+        Mistake(
+            "growing",
+            "the exponent of the decay is positive, so the state grows; it is minus the step size times the rate",
+            _mamba2_with(decay=lambda dt, A_log: np.exp(dt * np.exp(A_log))),
+        ),
+        Mistake(
+            "bias-forgotten",
+            "dt_bias was not used; it is added to dt_pre before the softplus",
+            lambda x, dt_pre, dt_bias, A_log, B, C, D: mamba2_oracle(x, dt_pre, 0.0, A_log, B, C, D),
+        ),
+        Mistake(
+            "query-scaled",
+            QUERY_SCALED,
+            lambda x, dt_pre, dt_bias, A_log, B, C, D: mamba2_oracle(
+                x, dt_pre, dt_bias, A_log, B, C * C.shape[1] ** -0.5, D
+            ),
         ),
     ),
     hints=(
@@ -299,16 +304,6 @@ GLA = Exercise(
             _decay_on_columns,
         ),
         Mistake(
-            "mean-decay",
-            "all rows were multiplied by the mean of the decays; row i has its own, alpha[t, i]",
-            lambda Q, K, V, alpha: gla_oracle(Q, K, V, np.repeat(alpha.mean(1, keepdims=True), K.shape[1], axis=1)),
-        ),
-        Mistake(
-            "no-decay",
-            "nothing was forgotten; before each write, row i of the state is multiplied by alpha[t, i]",
-            lambda Q, K, V, alpha: gla_oracle(Q, K, V, np.ones_like(alpha)),
-        ),
-        Mistake(
             "complement-on-the-write",
             "the key was multiplied by 1 - alpha; other rules tie the write to the decay, this one writes k in full",
             _write_complement,
@@ -327,6 +322,16 @@ GLA = Exercise(
             "cumulative-ratio",
             "keys were divided by a cumulative product; after a reset, or after many small decays, that is 0/0",
             _gla_ratio,
+        ),
+        Mistake(
+            "query-scaled",
+            QUERY_SCALED,
+            lambda Q, K, V, alpha: gla_oracle(Q * Q.shape[1] ** -0.5, K, V, alpha),
+        ),
+        Mistake(
+            "decay-as-logarithm",
+            "alpha was exponentiated; it holds the decays themselves, not their logarithms",
+            lambda Q, K, V, alpha: gla_oracle(Q, K, V, np.exp(alpha)),
         ),
     ),
     hints=(
@@ -443,9 +448,14 @@ RWKV6 = Exercise(
             _rwkv_reading(_with_bonus, lambda S, a, kv, u: a * (S + kv)),
         ),
         Mistake(
-            "swapped-r-k",
-            "R and K have changed places: the key writes, the receptance reads",
-            lambda R, K, V, alpha, u: rwkv6_oracle(K, R, V, alpha, u),
+            "bonus-ignored",
+            "u was not used: the token entered its own read in full, with the weight 1 in place of u",
+            lambda R, K, V, alpha, u: rwkv6_oracle(R, K, V, alpha, np.ones_like(u)),
+        ),
+        Mistake(
+            "query-scaled",
+            QUERY_SCALED,
+            lambda R, K, V, alpha, u: rwkv6_oracle(R * R.shape[1] ** -0.5, K, V, alpha, u),
         ),
     ),
     hints=(

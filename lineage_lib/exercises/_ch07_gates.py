@@ -46,6 +46,7 @@ def _mlstm_cases(rng):
             head(400, 2, 3, fading, np.full(400, -2.0), positive=True),
             "400 tokens: i_pre[0] = 1000, then far less, and each step keeps an eighth",
         ),
+        Case(head(60, 2, 3, f_pre=np.full(60, 40.0), positive=True), "60 tokens with f_pre = 40: nothing is forgotten"),
         Case(head(700, 3, 2, rng.normal(500, 3, 700), rng.uniform(3, 7, 700), positive=True), "700 tokens near 500"),
     ]
 
@@ -54,44 +55,45 @@ def _log_sigmoid(z):
     return -np.logaddexp(0.0, -z)
 
 
-def _mlstm(Q, K, V, i_pre, f_pre, *, log_forget=_log_sigmoid, largest=max, forget=None, divide=None, m=0.0):
+def _mlstm(Q, K, V, i_pre, f_pre, *, log_forget=None, largest=None, forget=None, floor=None, keep=None, m=0.0):
     """The stabilised loop; each argument replaces one of its formulas.
 
-    largest(log_f + m, i, m)     -> the new m
-    forget(log_f, m, new_m)      -> the exponent of the forget gate
-    divide(numerator, nq, m)     -> the output
+    log_forget(f_pre)               -> log f
+    largest(log_f + m, i, m, f_pre) -> the new m
+    forget(log_f, m, new_m)         -> the exponent of the forget gate
+    floor(m, new_m)                 -> the floor of the denominator
+    keep(m, new_m)                  -> the m of the next token
     """
+    log_forget = log_forget or _log_sigmoid
+    largest = largest or (lambda kept, i, m, f_pre: max(kept, i))
     forget = forget or (lambda log_f, m, new: log_f + m - new)
-    divide = divide or (lambda numerator, nq, m: numerator / max(abs(nq), np.exp(-m)))
-    S, n, H = np.zeros((K.shape[1], V.shape[1])), np.zeros(K.shape[1]), np.zeros(V.shape)
+    floor = floor or (lambda m, new: np.exp(-new))
+    keep = keep or (lambda m, new: new)
+    S, n, O = np.zeros((K.shape[1], V.shape[1])), np.zeros(K.shape[1]), np.zeros(V.shape)
     for t in range(len(V)):
         log_f = log_forget(f_pre[t])
-        new = largest(log_f + m, i_pre[t]) if largest is max else largest(log_f, i_pre[t], m)
+        new = largest(log_f + m, i_pre[t], m, f_pre[t])
         f, i = np.exp(forget(log_f, m, new)), np.exp(i_pre[t] - new)
-        m = new
         S = f * S + i * np.outer(K[t], V[t])
         n = f * n + i * K[t]
-        H[t] = divide(S.T @ Q[t], n @ Q[t], m)
-    return H
+        O[t] = S.T @ Q[t] / max(abs(n @ Q[t]), floor(m, new))
+        m = keep(m, new)
+    return O
 
 
 def mlstm_oracle(Q, K, V, i_pre, f_pre):
     return _mlstm(Q, K, V, i_pre, f_pre)
 
 
-def mlstm_unstabilised(Q, K, V, i_pre, f_pre, *, write=np.exp):
+def mlstm_unstabilised(Q, K, V, i_pre, f_pre):
     """The equations as they stand: right until a gate overflows."""
-    S, n, H = np.zeros((K.shape[1], V.shape[1])), np.zeros(K.shape[1]), np.zeros(V.shape)
+    S, n, O = np.zeros((K.shape[1], V.shape[1])), np.zeros(K.shape[1]), np.zeros(V.shape)
     for t in range(len(V)):
-        f, i = 1 / (1 + np.exp(-f_pre[t])), write(i_pre[t])
+        f, i = 1 / (1 + np.exp(-f_pre[t])), np.exp(i_pre[t])
         S = f * S + i * np.outer(K[t], V[t])
         n = f * n + i * K[t]
-        H[t] = S.T @ Q[t] / max(abs(n @ Q[t]), 1.0)
-    return H
-
-
-def _sigmoid_write(Q, K, V, i_pre, f_pre):
-    return mlstm_unstabilised(Q, K, V, i_pre, f_pre, write=lambda i: np.exp(_log_sigmoid(i)))
+        O[t] = S.T @ Q[t] / max(abs(n @ Q[t]), 1.0)
+    return O
 
 
 MLSTM = Exercise(
@@ -115,7 +117,7 @@ MLSTM = Exercise(
             "floor-of-one",
             "states and normaliser are in units of e^m, but the floor of the denominator is still 1; "
             "in these units it is e^-m",
-            lambda *args: _mlstm(*args, divide=lambda numerator, nq, m: numerator / max(abs(nq), 1.0)),
+            lambda *args: _mlstm(*args, floor=lambda m, new: 1.0),
         ),
         Mistake(
             "old-maximum-forgotten",
@@ -127,32 +129,34 @@ MLSTM = Exercise(
             "maximum-never-falls",
             "m is the largest i_pre so far; it has to fade with the state, so the maximum is taken of "
             "log f + old m and i_pre, or the states underflow",
-            lambda *args: _mlstm(*args, largest=lambda log_f, i, m: max(m, i)),
+            lambda *args: _mlstm(*args, largest=lambda kept, i, m, f_pre: max(m, i)),
         ),
         Mistake(
-            "no-absolute-value",
-            "n · q was compared with the floor without its absolute value; it can be negative",
-            lambda *args: _mlstm(*args, divide=lambda numerator, nq, m: numerator / max(nq, np.exp(-m))),
+            "maximum-overwritten",
+            "m was replaced before the old one was used, so that it cancels in log f + m - m; "
+            "the forget gate's exponent needs the old m and the new one",
+            lambda *args: _mlstm(*args, forget=lambda log_f, m, new: log_f),
         ),
         Mistake(
-            "no-normaliser",
-            "the output is S' q without the division, in units that change from token to token",
-            lambda *args: _mlstm(*args, divide=lambda numerator, nq, m: numerator),
+            "maximum-not-kept",
+            "the new maximum was not kept for the next token: m is 0 at every step",
+            lambda *args: _mlstm(*args, keep=lambda m, new: m),
         ),
         Mistake(
-            "forget-gate-not-squashed",
-            "f_pre was taken as log f; the forget gate is the sigmoid of f_pre, and log f its logarithm",
-            lambda *args: _mlstm(*args, log_forget=lambda z: z),
+            "floor-of-the-old-maximum",
+            "the floor is e^-m with the old m; state and normaliser are in units of the new one by then",
+            lambda *args: _mlstm(*args, floor=lambda m, new: np.exp(-m)),
         ),
         Mistake(
-            "sigmoid-input-gate",
-            "the input gate is a sigmoid; in this layer it is the exponential of i_pre",
-            _sigmoid_write,
+            "raw-forget-gate-in-the-maximum",
+            "the maximum was taken of f_pre + m and i_pre; f_pre is not the logarithm of the forget gate, "
+            "and where it is large m runs away upwards until the states underflow",
+            lambda *args: _mlstm(*args, largest=lambda kept, i, m, f_pre: max(f_pre + m, i)),
         ),
     ),
     hints=(
         "Wherever the plain loop does not overflow, your output must equal its output. Where it does, every output is "
-        "still finite: it is a weighted mean of values, or less.",
+        "still finite: numerator and denominator are kept in one unit, which cancels.",
         "Three numbers change in each step: the exponent of the input gate, the exponent of the forget gate, and the "
         "floor. All three need the new maximum.",
         "The new maximum is the larger of two numbers: the input gate's exponent, and the forget gate's plus the old "
@@ -191,17 +195,17 @@ def _rg_lru_cases(rng):
     ]
 
 
-def _rg_lru(x, r, i, Lambda, *, c=8.0, rate=None, scale=None, first=1.0, gate=True, decayed_write=False):
+def _rg_lru(x, r, i, Lambda, *, c=8.0, rate=None, scale=None, first=1.0):
+    """The recurrence with another constant, rate or factor of the input; first=None: no rule for the first token."""
     rate = np.logaddexp(0.0, Lambda) if rate is None else rate
+    scale = scale or (lambda log_a: np.sqrt(-np.expm1(2 * log_a)))
     log_a = -c * rate * r
-    a = np.exp(log_a)
-    enter = np.sqrt(-np.expm1(2 * log_a)) if scale is None else scale(a)
+    enter = scale(log_a)
     if first is not None:
         enter[0] = first
-    u = enter * (i * x if gate else x)
     h, H = np.zeros(x.shape[1]), np.zeros(x.shape)
     for t in range(len(x)):
-        h = a[t] * (h + u[t]) if decayed_write else a[t] * h + u[t]
+        h = np.exp(log_a[t]) * h + enter[t] * i[t] * x[t]
         H[t] = h
     return H
 
@@ -232,15 +236,10 @@ RG_LRU = Exercise(
             lambda *args: _rg_lru(*args, c=1.0),
         ),
         Mistake(
-            "root-of-one-minus-a",
-            "the input was multiplied by sqrt(1 - a); the square of a stands under the root",
-            lambda *args: _rg_lru(*args, scale=lambda a: np.sqrt(1 - a)),
-        ),
-        Mistake(
             "digits-lost",
             "1 - a² was computed from a rounded a, which leaves 0 where a is near 1; "
             "np.expm1 of twice the logarithm of a keeps the digits",
-            lambda *args: _rg_lru(*args, scale=lambda a: np.sqrt(1 - a**2)),
+            lambda *args: _rg_lru(*args, scale=lambda log_a: np.sqrt(1 - np.exp(log_a) ** 2)),
         ),
         Mistake(
             "sigmoid-of-lambda",
@@ -249,19 +248,25 @@ RG_LRU = Exercise(
             lambda x, r, i, Lambda: _rg_lru(x, r, i, Lambda, rate=np.logaddexp(0.0, -Lambda)),
         ),
         Mistake(
-            "input-gate-ignored",
-            "the gate i was not used; it multiplies x before x enters",
-            lambda *args: _rg_lru(*args, gate=False),
+            "weighted-mean",
+            "the input was multiplied by 1 - a, as in a running mean; here it is the square root of 1 - a²",
+            lambda *args: _rg_lru(*args, scale=lambda log_a: 1 - np.exp(log_a)),
         ),
         Mistake(
-            "recurrence-gate-ignored",
-            "the decay is the same at every token; the gate r multiplies its logarithm",
-            lambda x, r, i, Lambda: _rg_lru(x, np.ones_like(r), i, Lambda),
+            "root-missing",
+            "the input was multiplied by 1 - a² without the square root",
+            lambda *args: _rg_lru(*args, scale=lambda log_a: -np.expm1(2 * log_a)),
         ),
         Mistake(
-            "decay-after-write",
-            "the new input was multiplied by a as well; a fades what was there before",
-            lambda *args: _rg_lru(*args, decayed_write=True),
+            "two-missing",
+            "the input was multiplied by the root of 1 - a; the square of a stands under the root, "
+            "and its logarithm is twice that of a",
+            lambda *args: _rg_lru(*args, scale=lambda log_a: np.sqrt(-np.expm1(log_a))),
+        ),
+        Mistake(
+            "gates-swapped",
+            "r and i have changed places: r sets the decay, i multiplies the input",
+            lambda x, r, i, Lambda: _rg_lru(x, i, r, Lambda),
         ),
     ),
     hints=(

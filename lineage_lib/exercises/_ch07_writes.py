@@ -76,26 +76,29 @@ TEMPLATE = Exercise(
             ),
         ),
         Mistake(
-            "erased-after-the-write",
-            "the new value was written first and then partly erased; erase, then write",
-            lambda S, k, v, g, b, w: template_oracle(
-                np.exp(g)[:, None] * S + np.outer(k, w * v), k, 0 * v, 0 * b, b, w
-            ),
-        ),
-        Mistake(
             "logarithm-as-decay",
             "g was used as the decay; it is the decay's logarithm, so the factor is exp(g)",
             lambda S, k, v, g, b, w: g[:, None] * S - np.outer(k, (g[:, None] * S).T @ (b * k)) + np.outer(k, w * v),
         ),
         Mistake(
-            "erase-gate-ignored",
-            "b was not used; it says how much each key channel erases",
-            lambda S, k, v, g, b, w: template_oracle(S, k, v, g, np.ones_like(b), w),
+            "write-gate-on-the-error",
+            "w multiplied the whole error, v minus what was found; it gates the new value alone, and b the erase",
+            lambda S, k, v, g, b, w: (
+                np.exp(g)[:, None] * S + np.outer(k, w * (v - (np.exp(g)[:, None] * S).T @ (b * k)))
+            ),
         ),
         Mistake(
-            "write-gate-ignored",
-            "w was not used; it says how much of each value channel is written",
-            lambda S, k, v, g, b, w: template_oracle(S, k, v, g, b, np.ones_like(w)),
+            "nothing-erased",
+            "the state was faded and the value added, and nothing was erased; subtract what the faded state holds "
+            "under b ⊙ k",
+            lambda S, k, v, g, b, w: template_oracle(S, k, v, g, np.zeros_like(b), w),
+        ),
+        Mistake(
+            "erase-gate-on-both-keys",
+            "b multiplied both keys of the erase; the key that reads is gated, the key that is erased at is k itself",
+            lambda S, k, v, g, b, w: (
+                np.exp(g)[:, None] * S - np.outer(b * k, (np.exp(g)[:, None] * S).T @ (b * k)) + np.outer(k, w * v)
+            ),
         ),
     ),
     hints=(
@@ -129,13 +132,16 @@ def _turn_cases(rng):
     ]
 
 
-def _turned(Z, phi, pairs=None):
-    """Every pair of columns turned by phi (T, K/2); pairs: columns of the first and of the second components."""
+def _turned(Z, phi, pairs=None, flip=1.0):
+    """Every pair of columns turned by phi (T, K/2); pairs: columns of the first and of the second components.
+
+    flip = -1 spoils the sign in the second component: no rotation.
+    """
     K = Z.shape[1]
     first, second = (slice(0, K, 2), slice(1, K, 2)) if pairs is None else pairs
     out = np.empty(Z.shape)
     out[:, first] = np.cos(phi) * Z[:, first] - np.sin(phi) * Z[:, second]
-    out[:, second] = np.sin(phi) * Z[:, first] + np.cos(phi) * Z[:, second]
+    out[:, second] = flip * np.sin(phi) * Z[:, first] + np.cos(phi) * Z[:, second]
     return out
 
 
@@ -191,9 +197,14 @@ TURN_BACK = Exercise(
             lambda Z, theta: _turned(Z, -np.cumsum(theta, axis=1)),
         ),
         Mistake(
-            "first-pair-for-all",
-            "every pair was turned by the first pair's angles; pair j has theta[:, j]",
-            lambda Z, theta: _turned(Z, -np.cumsum(np.repeat(theta[:, :1], theta.shape[1], axis=1), axis=0)),
+            "sign-slip",
+            "both components were made with a plus sign, which is no rotation: one of the two sines has a minus",
+            lambda Z, theta: _turned(Z, -np.cumsum(theta, axis=0), flip=-1.0),
+        ),
+        Mistake(
+            "summed-from-the-end",
+            "the angles from t to the end were added up; the state at t has turned by those from the start up to t",
+            lambda Z, theta: _turned(Z, -np.cumsum(theta[::-1], axis=0)[::-1]),
         ),
     ),
     hints=(
@@ -295,23 +306,21 @@ TRAPEZOID = Exercise(
             ),
         ),
         Mistake(
-            "earlier-key-only",
-            "the earlier key was paired with this token's value; a tap is a key with its own value",
-            lambda X, dt, A, lam, B, C: _trapezoid(
-                X, dt, A, lam, B, C, earlier=lambda t: np.outer(B[t - 1], X[t]) if t else 0.0
-            ),
-        ),
-        Mistake(
-            "no-step-size",
-            "the step size is missing from both taps; it sets the decay and multiplies the write",
-            lambda X, dt, A, lam, B, C: _trapezoid(
-                X, dt, A, lam, B, C, before=lambda t, a: (1 - lam[t]) * a, now=lambda t, a: lam[t]
-            ),
-        ),
-        Mistake(
             "both-decayed",
             "this token's own write was decayed as well; only the state and the earlier token lie a step back",
             lambda X, dt, A, lam, B, C: _trapezoid(X, dt, A, lam, B, C, now=lambda t, a: lam[t] * dt[t] * a),
+        ),
+        Mistake(
+            "earlier-lambda",
+            "the earlier token was weighed with its own lam; both taps belong to this step, with lam[t]",
+            lambda X, dt, A, lam, B, C: _trapezoid(
+                X, dt, A, lam, B, C, before=lambda t, a: (1 - lam[t - 1]) * dt[t] * a
+            ),
+        ),
+        Mistake(
+            "this-token-in-full",
+            "lam is missing from this token's own write; the two taps have the weights 1 - lam and lam",
+            lambda X, dt, A, lam, B, C: _trapezoid(X, dt, A, lam, B, C, now=lambda t, a: dt[t]),
         ),
     ),
     hints=(

@@ -5,6 +5,7 @@ import textwrap
 import numpy as np
 
 from lineage_lib.figures import DECAY, ERASE, GRID, INK, KEY, STATE, VALUE, figure
+from lineage_lib.rules import show
 
 DASHES = ("-", "--", "-.", ":")
 
@@ -68,7 +69,7 @@ def running_maximum(i_pre, log_f, m):
     i_pre, log_f, m (T,): the input gates' exponents, the logarithms of the forget gates, the maximum.
     """
     fig, ax = figure(7.4, 3.3)
-    tokens = np.arange(1, len(m) + 1)
+    tokens = np.arange(len(m))
     faded = np.cumsum(log_f)
     for s in range(len(m)):
         weight = i_pre[s] + faded[s:] - faded[s]
@@ -78,7 +79,7 @@ def running_maximum(i_pre, log_f, m):
     ax.plot([], [], color=VALUE, marker="o", markersize=4, label="log weight of each token")
     ax.axhline(0, color=GRID, zorder=0)
     ax.axhline(88.7, color=ERASE, linestyle=":", linewidth=1.2)
-    ax.text(len(m), 90, "float32 overflows above", color=ERASE, ha="right", va="bottom")
+    ax.text(len(m) - 1, 90, "float32 overflows above", color=ERASE, ha="right", va="bottom")
     ax.set(xlabel="token", ylabel="logarithm")
     ax.legend(loc="lower left", frameon=False)
     return fig
@@ -109,18 +110,15 @@ def two_axes(rules):
     columns = {
         ("none", "none"): "never",
         ("fixed", "head"): "fixed,\na head",
-        ("fixed", "channel"): "fixed,\na key channel",
+        ("fixed", "channel"): "fixed,\na channel",
         ("per token", "head"): "by the token,\na head",
-        ("per token", "channel"): "by the token,\na key channel",
+        ("per token", "channel"): "by the token,\na channel",
     }
-    rows = {"adds": KEY, "adds,\nthen divides": VALUE, "corrects": ERASE}
+    rows = {"adds": KEY, "adds, divides": VALUE, "corrects": ERASE}  # as show.writes has it
     places: dict[tuple[int, int], list[str]] = {}
     for rule in rules:
-        divides = r"\frac" in rule.parts["read"]
-        row = 2 if rule.family == "delta" else int(divides)
-        places.setdefault(([*columns].index((rule.decay, rule.decay_axis)), row), []).append(
-            rule.title.split(",")[0].split(" (")[0]
-        )
+        place = [*columns].index((rule.decay, rule.decay_axis)), [*rows].index(show.writes(rule))
+        places.setdefault(place, []).append(rule.title.split(",")[0].split(" (")[0])
 
     fig, ax = figure(8.8, 4.4)
     colours = list(rows.values())
@@ -128,7 +126,7 @@ def two_axes(rules):
         text = "\n".join(textwrap.fill(title, 22) for title in titles)
         ax.text(x, y, text, color=colours[y], ha="center", va="center", fontsize=8.5, linespacing=1.5)
     ax.set_xticks(range(len(columns)), columns.values(), fontsize=9)
-    ax.set_yticks(range(len(rows)), rows, fontsize=9)
+    ax.set_yticks(range(len(rows)), [name.replace(", ", ",\nthen ") for name in rows], fontsize=9)
     ax.set(xlim=(-0.5, len(columns) - 0.5), ylim=(-0.5, len(rows) - 0.5))
     ax.set_xticks(np.arange(len(columns) - 1) + 0.5, minor=True)
     ax.set_yticks(np.arange(len(rows) - 1) + 0.5, minor=True)

@@ -52,7 +52,8 @@ def naive_recurrent_rwkv7(r, w, k, v, kappa, a, *, scale=1.0, initial_state=None
 
     κ (B, T, H, K), of unit length, is the key at which is erased, a (B, T, H, K), in [0, 1], how
     much of it, channel by channel; the write key k is another one. What is erased is read from the
-    state *before* it decays, unlike in Gated DeltaNet and KDA. The scale is 1, as in FLA.
+    state *before* it decays, unlike in Gated DeltaNet and KDA. The scale is 1, as in FLA's chunk_rwkv7;
+    its fused_recurrent_rwkv7 multiplies by K ** -0.5 unless told otherwise.
     """
     v_in = v
     sizes: dict[str, int] = {}

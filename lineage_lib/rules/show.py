@@ -57,7 +57,7 @@ def writes(rule: Rule) -> str:
     """ "adds", "adds, divides", "corrects"."""
     if rule.family == "delta":
         return "corrects"
-    return "adds, divides" if r"\frac" in rule.parts["read"] else "adds"
+    return "adds, divides" if {"z", "n"} & {*rule.state_parts} else "adds"  # z, n: the sums it divides by
 
 
 def state(rule: Rule) -> str:

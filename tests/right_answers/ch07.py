@@ -13,9 +13,17 @@ def _batched(*arrays):
     return [torch.tensor(np.asarray(z))[None, :, None] for z in arrays]
 
 
-# 7.1: base two, number by number, log1p in long doubles
+# 7.1: base two, the logarithm of 1 / alpha, number by number, log1p in long doubles
 def half_life_in_base_two(alpha):
     return np.abs(-1 / np.log2(alpha))
+
+
+def half_life_of_the_reciprocal(alpha):
+    return np.log(2) / np.log(1 / alpha)
+
+
+def half_life_of_the_reciprocal_in_base_two(alpha):
+    return 1 / np.log2(1 / alpha)
 
 
 def half_life_in_lists(alpha):
@@ -232,7 +240,13 @@ def trapezoid_in_one_state(X, dt, A, lam, B, C):
 
 
 RIGHT_ANSWERS = {
-    "7.1": [half_life_in_base_two, half_life_in_lists, half_life_of_what_is_lost],
+    "7.1": [
+        half_life_in_base_two,
+        half_life_of_the_reciprocal,
+        half_life_of_the_reciprocal_in_base_two,
+        half_life_in_lists,
+        half_life_of_what_is_lost,
+    ],
     "7.2": [mamba2_as_matrix, mamba2_in_the_library, mamba2_channel_by_channel],
     "7.3": [gla_by_masks, gla_in_the_library, gla_in_lists],
     "7.4": [rwkv6_by_scores, rwkv6_in_the_library, rwkv6_value_first],

@@ -46,7 +46,36 @@ def mamba2_transposed_when_square(x, dt_pre, dt_bias, A_log, B, C, D):
     return _ch07_decays.mamba2_oracle(x, dt_pre, dt_bias, A_log, B, C, D)
 
 
+def mamba2_step_in_the_write_only(x, dt_pre, dt_bias, A_log, B, C, D):
+    dt = np.logaddexp(0, dt_pre + dt_bias)
+    return _ch07_decays._mamba2(x, np.full_like(dt, np.exp(-np.exp(A_log))), dt, B, C, D)
+
+
+def mamba2_without_softplus(x, dt_pre, dt_bias, A_log, B, C, D):
+    return _ch07_decays._mamba2_with(step=lambda z, bias: z + bias)(x, dt_pre, dt_bias, A_log, B, C, D)
+
+
+def mamba2_exponential_step(x, dt_pre, dt_bias, A_log, B, C, D):
+    """Close to right for very small steps alone."""
+    return _ch07_decays._mamba2_with(step=lambda z, bias: np.exp(z + bias))(x, dt_pre, dt_bias, A_log, B, C, D)
+
+
+def mamba2_bias_after_softplus(x, dt_pre, dt_bias, A_log, B, C, D):
+    """Wrong unless the bias is 0."""
+    step = _ch07_decays._mamba2_with(step=lambda z, bias: np.logaddexp(0, z) + bias)
+    return step(x, dt_pre, dt_bias, A_log, B, C, D)
+
+
 # 7.3
+def gla_mean_decay(Q, K, V, alpha):
+    """Wrong unless all channels share a decay."""
+    return _ch07_decays.gla_oracle(Q, K, V, np.repeat(alpha.mean(1, keepdims=True), K.shape[1], axis=1))
+
+
+def gla_without_decay(Q, K, V, alpha):
+    return _ch07_decays.gla_oracle(Q, K, V, np.ones_like(alpha))
+
+
 def gla_by_clipped_ratio(Q, K, V, alpha):
     """Wrong after a reset, and where many decays multiply to nothing."""
     products = np.cumprod(np.maximum(alpha, 1e-6), axis=0)
@@ -85,6 +114,10 @@ def rwkv6_decay_of_the_next_token(R, K, V, alpha, u):
     return _ch07_decays.rwkv6_oracle(R, K, V, np.roll(alpha, -1, axis=0), u)
 
 
+def rwkv6_swapped(R, K, V, alpha, u):
+    return _ch07_decays.rwkv6_oracle(K, R, V, alpha, u)
+
+
 # 7.5
 def mlstm_clipped(Q, K, V, i_pre, f_pre):
     """Wrong where two loud tokens differ: the exponents are clipped."""
@@ -92,7 +125,28 @@ def mlstm_clipped(Q, K, V, i_pre, f_pre):
 
 
 def mlstm_with_epsilon(Q, K, V, i_pre, f_pre):
-    return _ch07_gates._mlstm(Q, K, V, i_pre, f_pre, divide=lambda top, nq, m: top / (max(abs(nq), np.exp(-m)) + 1e-6))
+    return _mlstm_dividing(Q, K, V, i_pre, f_pre, lambda top, nq, m: top / (max(abs(nq), np.exp(-m)) + 1e-6))
+
+
+def mlstm_signed_denominator(Q, K, V, i_pre, f_pre):
+    """Wrong where n · q is negative."""
+    return _mlstm_dividing(Q, K, V, i_pre, f_pre, lambda top, nq, m: top / max(nq, np.exp(-m)))
+
+
+def mlstm_undivided(Q, K, V, i_pre, f_pre):
+    return _mlstm_dividing(Q, K, V, i_pre, f_pre, lambda top, nq, m: top)
+
+
+def _mlstm_dividing(Q, K, V, i_pre, f_pre, divide):
+    """The stabilised loop with another denominator."""
+    S, n, m, H = np.zeros((K.shape[1], V.shape[1])), np.zeros(K.shape[1]), 0.0, np.zeros(V.shape)
+    for t in range(len(V)):
+        kept = m - np.logaddexp(0, -f_pre[t])
+        m = max(kept, i_pre[t])
+        f, i = np.exp(kept - m), np.exp(i_pre[t] - m)
+        S, n = f * S + i * np.outer(K[t], V[t]), f * n + i * K[t]
+        H[t] = divide(S.T @ Q[t], n @ Q[t], m)
+    return H
 
 
 def mlstm_started_far_above(Q, K, V, i_pre, f_pre):
@@ -105,7 +159,7 @@ def mlstm_scaled(Q, K, V, i_pre, f_pre):
 
 
 def mlstm_without_floor(Q, K, V, i_pre, f_pre):
-    return _ch07_gates._mlstm(Q, K, V, i_pre, f_pre, divide=lambda top, nq, m: top / abs(nq))
+    return _mlstm_dividing(Q, K, V, i_pre, f_pre, lambda top, nq, m: top / abs(nq))
 
 
 def mlstm_naive_log_sigmoid(Q, K, V, i_pre, f_pre):
@@ -113,14 +167,40 @@ def mlstm_naive_log_sigmoid(Q, K, V, i_pre, f_pre):
     return _ch07_gates._mlstm(Q, K, V, i_pre, f_pre, log_forget=lambda z: np.log(1 / (1 + np.exp(-z))))
 
 
+def mlstm_forget_gate_not_squashed(Q, K, V, i_pre, f_pre):
+    return _ch07_gates._mlstm(Q, K, V, i_pre, f_pre, log_forget=lambda z: z)
+
+
+def mlstm_sigmoid_input_gate(Q, K, V, i_pre, f_pre):
+    return _ch07_gates.mlstm_unstabilised(Q, K, V, -np.logaddexp(0, -i_pre), f_pre)
+
+
 # 7.6
 def rg_lru_in_factors(x, r, i, Lambda):
     """Wrong where a rounds to 1: (1 - a) (1 + a) is no better than 1 - a²."""
-    return _ch07_gates._rg_lru(x, r, i, Lambda, scale=lambda a: np.sqrt((1 - a) * (1 + a)))
+    return _ch07_gates._rg_lru(x, r, i, Lambda, scale=lambda log_a: np.sqrt((1 - np.exp(log_a)) * (1 + np.exp(log_a))))
 
 
 def rg_lru_with_epsilon(x, r, i, Lambda):
-    return _ch07_gates._rg_lru(x, r, i, Lambda, scale=lambda a: np.sqrt(np.maximum(1 - a**2, 1e-6)))
+    return _ch07_gates._rg_lru(x, r, i, Lambda, scale=lambda log_a: np.sqrt(np.maximum(1 - np.exp(2 * log_a), 1e-6)))
+
+
+def rg_lru_root_of_one_minus_a(x, r, i, Lambda):
+    return _ch07_gates._rg_lru(x, r, i, Lambda, scale=lambda log_a: np.sqrt(1 - np.exp(log_a)))
+
+
+def rg_lru_without_input_gate(x, r, i, Lambda):
+    return _ch07_gates.rg_lru_oracle(x, r, np.ones_like(i), Lambda)
+
+
+def rg_lru_without_recurrence_gate(x, r, i, Lambda):
+    return _ch07_gates.rg_lru_oracle(x, np.ones_like(r), i, Lambda)
+
+
+def rg_lru_write_decayed(x, r, i, Lambda):
+    """The new input is multiplied by a as well."""
+    a = np.exp(-8 * np.logaddexp(0, Lambda) * r)
+    return _ch07_gates.rg_lru_oracle(x, r, i * np.vstack([np.ones_like(a[:1]), a[1:]]), Lambda)
 
 
 def rg_lru_first_token_ungated(x, r, i, Lambda):
@@ -146,6 +226,16 @@ def template_b_for_both(S, k, v, g, b, w):
     return _ch07_writes.template_oracle(S, k, v, g, b, np.full_like(w, b[0]))
 
 
+def template_gates_ignored(S, k, v, g, b, w):
+    return _ch07_writes.template_oracle(S, k, v, g, np.ones_like(b), np.ones_like(w))
+
+
+def template_written_then_erased(S, k, v, g, b, w):
+    """The new value is written first and then partly erased."""
+    written = np.exp(g)[:, None] * S + np.outer(k, w * v)
+    return written - np.outer(k, written.T @ (b * k))
+
+
 def template_finite_decays(S, k, v, g, b, w):
     return _ch07_writes.template_oracle(S, k, v, np.maximum(g, -5), b, w)
 
@@ -158,17 +248,33 @@ def turn_back_two_pairs(Z, theta):
     return out
 
 
+def turn_back_by_the_first_pair(Z, theta):
+    return _ch07_writes.turn_back_oracle(Z, np.repeat(theta[:, :1], theta.shape[1], axis=1))
+
+
+def turn_back_with_two_minus_signs(Z, theta):
+    """No rotation: both sines have a minus."""
+    phi, out = np.cumsum(theta, axis=0), np.empty(Z.shape)
+    out[:, 0::2] = np.cos(phi) * Z[:, 0::2] - np.sin(phi) * Z[:, 1::2]
+    out[:, 1::2] = np.cos(phi) * Z[:, 1::2] - np.sin(phi) * Z[:, 0::2]
+    return out
+
+
 def turn_back_in_single_precision(Z, theta):
     phi = np.cumsum(theta.astype(np.float32), axis=0)
     return _ch07_writes._turned(Z, -phi)
 
 
 # 7.9
-def trapezoid_early_rows(X, dt, A, lam, B, C):
-    """Wrong where lam changes: the earlier token is weighed with its own lam."""
-    return _ch07_writes._trapezoid(
-        X, dt, A, lam, B, C, before=lambda t, a: (1 - lam[t - 1]) * dt[t] * a, now=None, earlier=None
-    )
+def trapezoid_earlier_key_with_this_value(X, dt, A, lam, B, C):
+    earlier = lambda t: np.outer(B[t - 1], X[t]) if t else 0.0  # noqa: E731
+    return _ch07_writes._trapezoid(X, dt, A, lam, B, C, earlier=earlier)
+
+
+def trapezoid_without_step_size(X, dt, A, lam, B, C):
+    """Wrong unless all steps are 1: the step size sets the decay alone."""
+    weights = {"before": lambda t, a: (1 - lam[t]) * a, "now": lambda t, a: lam[t]}
+    return _ch07_writes._trapezoid(X, dt, A, lam, B, C, **weights)
 
 
 def trapezoid_without_state(X, dt, A, lam, B, C):
@@ -184,9 +290,30 @@ def trapezoid_without_state(X, dt, A, lam, B, C):
 
 WRONG_ANSWERS = {
     "7.1": [half_life_of_fast_decays, half_life_flat, half_life_without_zero],
-    "7.2": [mamba2_clipped, mamba2_with_a_floor, mamba2_by_ratio, mamba2_transposed_when_square],
-    "7.3": [gla_by_clipped_ratio, gla_first_channel_when_equal, gla_of_the_last_fifty],
-    "7.4": [rwkv6_first_token_in_full, rwkv6_positive_bonus, rwkv6_mean_bonus, rwkv6_decay_of_the_next_token],
+    "7.2": [
+        mamba2_clipped,
+        mamba2_with_a_floor,
+        mamba2_by_ratio,
+        mamba2_transposed_when_square,
+        mamba2_step_in_the_write_only,
+        mamba2_without_softplus,
+        mamba2_exponential_step,
+        mamba2_bias_after_softplus,
+    ],
+    "7.3": [
+        gla_by_clipped_ratio,
+        gla_first_channel_when_equal,
+        gla_of_the_last_fifty,
+        gla_mean_decay,
+        gla_without_decay,
+    ],
+    "7.4": [
+        rwkv6_first_token_in_full,
+        rwkv6_positive_bonus,
+        rwkv6_mean_bonus,
+        rwkv6_decay_of_the_next_token,
+        rwkv6_swapped,
+    ],
     "7.5": [
         mlstm_clipped,
         mlstm_with_epsilon,
@@ -194,9 +321,33 @@ WRONG_ANSWERS = {
         mlstm_scaled,
         mlstm_without_floor,
         mlstm_naive_log_sigmoid,
+        mlstm_signed_denominator,
+        mlstm_undivided,
+        mlstm_forget_gate_not_squashed,
+        mlstm_sigmoid_input_gate,
     ],
-    "7.6": [rg_lru_in_factors, rg_lru_with_epsilon, rg_lru_first_token_ungated],
-    "7.7": [template_normalised, template_mean_gates, template_b_for_both, template_finite_decays],
-    "7.8": [turn_back_two_pairs, turn_back_in_single_precision],
-    "7.9": [trapezoid_early_rows, trapezoid_without_state],
+    "7.6": [
+        rg_lru_in_factors,
+        rg_lru_with_epsilon,
+        rg_lru_first_token_ungated,
+        rg_lru_root_of_one_minus_a,
+        rg_lru_without_input_gate,
+        rg_lru_without_recurrence_gate,
+        rg_lru_write_decayed,
+    ],
+    "7.7": [
+        template_normalised,
+        template_mean_gates,
+        template_b_for_both,
+        template_gates_ignored,
+        template_written_then_erased,
+        template_finite_decays,
+    ],
+    "7.8": [
+        turn_back_two_pairs,
+        turn_back_by_the_first_pair,
+        turn_back_with_two_minus_signs,
+        turn_back_in_single_precision,
+    ],
+    "7.9": [trapezoid_earlier_key_with_this_value, trapezoid_without_step_size, trapezoid_without_state],
 }
