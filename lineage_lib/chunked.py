@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from lineage_lib.sequences import Sequences
-from lineage_lib.validate import log_decay, real_tensor, working_dtype
+from lineage_lib.tensors import log_decay, real_tensor, working_dtype
 
 Tensor = torch.Tensor
 

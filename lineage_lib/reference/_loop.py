@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from lineage_lib.validate import real_tensor, working_dtype
+from lineage_lib.tensors import real_tensor, working_dtype
 
 Tensor = torch.Tensor
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from lineage_lib.reference._loop import Tensor, heads, outer, read, scaled, several, stack, start, take
-from lineage_lib.validate import log_decay
+from lineage_lib.tensors import log_decay
 
 QKV = ("B T H K", "B T H K", "B T HV V")
 STATE = "B HV K V"

@@ -7,7 +7,7 @@ A gate decays the state first; the error is taken against the decayed state.
 
 from lineage_lib.reference._loop import Tensor, heads, outer, read, scaled, stack, start, take
 from lineage_lib.reference.additive import QKV, STATE
-from lineage_lib.validate import log_decay
+from lineage_lib.tensors import log_decay
 
 
 def naive_recurrent_delta_rule(q, k, v, beta, *, scale=None, initial_state=None, output_final_state=False):

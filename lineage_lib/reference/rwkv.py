@@ -5,7 +5,7 @@ papers keep the transpose of our state. Source: Peng et al. (2024) for 5 and 6, 
 """
 
 from lineage_lib.reference._loop import Tensor, outer, read, scaled, stack, start, take
-from lineage_lib.validate import log_decay
+from lineage_lib.tensors import log_decay
 
 STATE = "B H K V"
 

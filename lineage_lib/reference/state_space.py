@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from lineage_lib.reference._loop import Tensor, heads, outer, read, several, stack, start, take
-from lineage_lib.validate import log_decay, step_size
+from lineage_lib.tensors import log_decay, step_size
 
 
 def naive_recurrent_s4(x, dt, A, B, C, D=None, *, initial_state=None, output_final_state=False):

@@ -18,7 +18,7 @@ import torch
 from lineage_lib.chunked import run_chunks
 from lineage_lib.reference import _loop
 from lineage_lib.sequences import Sequences
-from lineage_lib.validate import log_decay, step_size
+from lineage_lib.tensors import log_decay, step_size
 
 Tensor = torch.Tensor
 
