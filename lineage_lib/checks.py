@@ -91,9 +91,11 @@ def judge(exercise: Exercise, function: Callable, *, seed: int = 0, only: int | 
     if only is not None and not (isinstance(only, int) and 0 <= only < len(cases)):
         raise ValueError(f"case: expected a number from 0 to {len(cases) - 1}, got {only!r}")
     failure, suspects, seen = None, [m for m in exercise.mistakes if m.sign != "memory"], set()
+    returned = []
     for number, case in enumerate(cases):  # every case narrows the suspects, also when one alone is asked for
         expected = _call(exercise, exercise.oracle, case)
         got = _call(exercise, function, case)
+        returned.append((number, case, got, [part.copy() for part in got.parts]))
         if got.cause == "not attempted":
             return Verdict(exercise, "not attempted", _stub_message(exercise, got))
         suspects = [m for m in suspects if _same(exercise, _call(exercise, m.function, case), got)]
@@ -108,6 +110,8 @@ def judge(exercise: Exercise, function: Callable, *, seed: int = 0, only: int | 
             break
 
     ran = len(cases) if only is None else 1
+    if failure is None:
+        failure = _overwritten(exercise, (r for r in returned if only in (None, r[0])))
     if failure is None:
         which = f"{len(cases)} cases" if only is None else f"case {only}"
         return Verdict(exercise, "ok", exercise.ok_line(which), ran)
@@ -137,7 +141,7 @@ class _Outcome:
 
 
 def _call(exercise: Exercise, function: Callable, case: Case) -> _Outcome:
-    args = copy.deepcopy(case.args)
+    args = [copy.deepcopy(a) for a in case.args]  # one by one: no two arguments share memory
     outcome, out = _Outcome(), io.StringIO()
     try:
         # A right answer may take log(0) on the way; what a learner prints is shown on failure only.
@@ -312,6 +316,19 @@ def _compare(exercise: Exercise, case: Case, expected: _Outcome, got: _Outcome) 
             "the values are right, but it takes too much memory",
             (("memory", f"peak {_bytes(got.peak_bytes)}, allowed {_bytes(case.max_bytes)}"),),
         )
+    return None
+
+
+def _overwritten(exercise: Exercise, returned) -> tuple[int, Case, _Problem, _Outcome] | None:
+    """The first right result that a later call has changed: the learner's function reuses its memory."""
+    for number, case, got, before in returned:
+        for label, now, then in zip(exercise.returns, got.parts, before):
+            if not _unchanged(now, then):
+                headline = (
+                    f"the {_label(label)} that your function returned has changed when it was called again; "
+                    "make a new array in every call"
+                )
+                return number, case, _Problem("wrong", headline), got
     return None
 
 

@@ -136,6 +136,45 @@ def test_changed_input_is_named():
     assert "changed its input v in place; work on a copy: v.copy()" in message(in_place)
 
 
+def test_result_that_a_later_call_overwrites_is_named():
+    """Right in every call, but all calls return one array."""
+    kept = np.empty((2, 2))
+
+    def reuses(k, v):
+        kept[:] = np.outer(k, v)
+        return kept
+
+    def fresh(k, v):
+        return reuses(k, v).copy()
+
+    pairs = [Case((np.array([1.0, size]), np.array([3.0, 5.0])), "by hand") for size in (2.0, 4.0, 6.0)]
+    drawn = {"cases": lambda rng: pairs}
+    text = message(reuses, **drawn)
+    assert "the S that your function returned has changed when it was called again" in text
+    assert 'again    check("9.1", outer, case=0)' in text
+    assert not judge(exercise(**drawn), reuses, only=0).passed
+    assert judge(exercise(**drawn), reuses, only=2).passed, "no later call has changed the last result"
+    assert judge(exercise(**drawn), reuses).mistake is None
+    assert judge(exercise(**drawn), fresh).passed
+
+
+def test_a_view_of_an_argument_is_a_right_answer():
+    assert judge(exercise(oracle=lambda k, v: k.copy(), returns=("k[i]",), mistakes=()), lambda k, v: k[:]).passed
+
+
+def test_arguments_share_no_memory():
+    """A case may name one array twice; what is done to one argument must not show in the other."""
+    same = np.array([1.0, 2.0])
+
+    def in_place(k, v):
+        S = np.outer(k, v)
+        k *= 2
+        return S
+
+    text = message(in_place, cases=lambda rng: [Case((same, same))])
+    assert "changed its input k in place" in text
+
+
 def test_error_shows_the_learners_own_line():
     def faulty(k, v):
         return np.linalg.solve(k, v)  # a line of the learner's

@@ -14,9 +14,9 @@ def _cache_cases(rng):
     ada, bo = [1.0, 0.0], [0.0, 1.0]
     rooms = np.array([[31.0], [12.0], [47.0]])
     q, k, v = cache(6, 4, 3)
-    high, low = np.array([4000.0, 10.0]), np.array([-4000.0, 10.0])
+    high, low = np.array([30_000.0, 10.0]), np.array([-30_000.0, 10.0])
     near = np.array([[1.0, 0.1], [1.0, 0.3], [1.0, 0.2]])
-    wide = np.array([[-1.0, 0.5], [1.0, 2.0], [0.9, 0.1]])
+    wide = np.array([[1.0, 2.0], [-1.0, 0.5], [0.9, 0.1]])
     return [
         Case((np.array([0.0]), np.array([[5.0], [9.0]]), np.array([[31.0], [47.0]])), "a query of 0: equal weights"),
         Case(cache(1, 3, 2), "one entry: whatever the query, its value is the answer"),
@@ -24,9 +24,9 @@ def _cache_cases(rng):
         Case(cache(3, 3, 3), "t = K = V"),
         Case(cache(4, 1, 2), "K = 1"),
         Case((q, k[[0, 1, 0, 0, 2, 1]], v), "repeated keys"),
-        Case((high, near, rooms), "scaled scores near 2,800, whose exponentials overflow"),
-        Case((low, near, rooms), "scaled scores near -2,800, whose exponentials are all 0"),
-        Case((np.array([-5000.0, 10.0]), wide, rooms), "scaled scores from about -3,500 to 3,500"),
+        Case((high, near, rooms), "scaled scores near 21,000, whose exponentials overflow"),
+        Case((low, near, rooms), "scaled scores near -21,000, whose exponentials are all 0"),
+        Case((np.array([-50_000.0, 10.0]), wide, rooms), "scaled scores from about -35,000 to 35,000"),
         Case(cache(40, 8, 5, size=3.0), "40 entries"),
     ]
 

@@ -26,6 +26,8 @@ def _pair_cases(rng):
         Case((unit_rows(rng, 4, 4), values(4, 4)), "n = K = V"),
         Case((unit_rows(rng, 12, 3), values(12, 2)), "more pairs than K"),
         Case((rng.uniform(0.5, 1.5, (6, 1)) * unit_rows(rng, 6, 4), values(6, 3)), "keys of different lengths"),
+        Case((np.array([[10.0]]), np.array([[1.0]])), "one pair, whose key has the length 10: an error of 9,801"),
+        Case((unit_rows(rng, 3, 2), 1e-12 * values(3, 4)), "tiny values, whose squares add up to about 1e-23"),
         Case((unit_rows(rng, 60, 16), rng.uniform(0.1, 9.0, (60, 1)) * values(60, 5)), "values of different sizes"),
     ]
 

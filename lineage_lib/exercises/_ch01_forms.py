@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lineage_lib.exercises._ch01_states import LONG, adas_room, draw, read, repeat_keys, sums
+from lineage_lib.exercises._ch01_states import LONG, adas_room, draw, read, repeat_keys, sums, unread_giant
 from lineage_lib.exercises.record import Case, Exercise, Mistake
 
 # --- 1.5 the parallel form ----------------------------------------------------------------------
@@ -18,6 +18,7 @@ def _form_cases(rng):
         Case(draw(rng, 3, 6, 2), "fewer tokens than K"),
         Case((k, k, v), "queries equal keys"),
         Case(repeat_keys(*draw(rng, 7, 3, 1)), "two keys, each used again and again; V = 1"),
+        Case(unread_giant(0.0), "the last key is 1e20: no earlier token may know of it"),
         Case(draw(rng, 40, 5, 6), "40 tokens"),
     ]
 
@@ -199,8 +200,8 @@ def _attend_without_scale(q_t, k, v):
 
 
 def _feature_cases(rng):
-    def features(T, K, V):
-        return rng.uniform(0.1, 2.0, (T, K)), rng.uniform(0.1, 2.0, (T, K)), rng.standard_normal((T, V))
+    def features(T, K, V, *, size=1.0):
+        return *(size * rng.uniform(0.1, 2.0, (T, K)) for _ in range(2)), rng.standard_normal((T, V))
 
     q, k, v = (x[:3] for x in adas_room())
     return [
@@ -209,7 +210,10 @@ def _feature_cases(rng):
         Case(features(3, 1, 2), "K = 1"),
         Case(features(4, 4, 4), "T = K = V"),
         Case(repeat_keys(*features(7, 3, 1)), "two keys, each used again and again; V = 1"),
-        Case(tuple(1e-3 * x for x in features(5, 2, 3)[:2]) + (rng.standard_normal((5, 3)),), "small features"),
+        Case(features(5, 2, 3, size=1e-3), "small features"),
+        Case(features(2, 3, 2, size=1e-20), "tiny features, with sums of scores near 1e-40"),
+        Case((*features(4, 3, 2)[:2], rng.integers(1, 50, (4, 2))), "the values are integers, the outputs are not"),
+        Case(unread_giant(1.0), "the last key is 1e20: no earlier token may know of it"),
         Case(features(40, 5, 6), "40 tokens"),
         Case(features(1500, 4, 3), LONG, max_bytes=2_000_000),
     ]
@@ -288,7 +292,8 @@ NORMALISED = Exercise(
     ),
     hints=(
         "The first output is `v[0]`, whatever query and key are. And if all values are equal, so are all outputs.",
-        "Carry two sums through the tokens: S as before, and z, which is what S would be if every value were 1.",
+        "Carry two sums through the tokens: S as before, and z, which is what S would be if every value were 1. The "
+        "outputs are floats, also where the values are integers.",
         "z is a vector of K numbers, the sum of the keys so far. Both sums include token t before it reads.",
         "In a loop over t: add the outer product to S, add row t of `k` to z, and divide the read by the dot product "
         "of z with row t of `q`.",

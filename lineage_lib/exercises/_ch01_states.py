@@ -23,6 +23,12 @@ def repeat_keys(q, k, v):
     return q, k[[0, 1, 0] * len(k)][: len(k)], v
 
 
+def unread_giant(last_query):
+    """(q, k, v) of three tokens; the last key is so large that adding and subtracting its write loses the others."""
+    k = np.array([[1.0], [1.0], [1e20]])
+    return np.array([[1.0], [1.0], [last_query]]), k, np.array([[31.0], [12.0], [47.0]])
+
+
 def sums(k, v):
     """The state after each token, (T, K, V)."""
     return np.cumsum(k[:, :, None] * v[:, None, :], axis=0)
@@ -149,6 +155,7 @@ def _recurrent_cases(rng):
         Case(run(5, 3, 1), "V = 1"),
         Case((*repeat_keys(*draw(rng, 7, 3, 2)), rng.standard_normal((3, 2))), "two keys, each used again and again"),
         Case(run(6, 4, 2, empty=True), "from an empty state"),
+        Case((*unread_giant(0.0), np.zeros((1, 1))), "the last key is 1e20: no earlier token may know of it"),
         Case(run(40, 5, 4), "40 tokens"),
         Case(run(1500, 24, 20), f"{LONG}; T states take 5.8 MB", max_bytes=2_000_000),
     ]
@@ -229,7 +236,7 @@ RECURRENT = Exercise(
     hints=(
         "The first token reads `S0` plus its own write. The returned state is the one that the last token read.",
         "Exercise 1.3 is the body of the loop. The state lives outside the loop, and one is enough.",
-        "Start from a copy of `S0`, and from an output array of zeros with the shape of `v`. Loop over t.",
+        "Start from a copy of `S0`, and from an output array of floats, as many as in `v`. Loop over t.",
         "In the loop: the state becomes itself plus the outer product of row t of `k` and row t of `v`; then row t of "
         "the output is the transposed state times row t of `q`. After the loop return outputs and state.",
     ),

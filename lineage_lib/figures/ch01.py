@@ -64,9 +64,10 @@ def crosstalk(loads, widths, capacities, held):
         left.text(n[-1] * 1.01, (n[-1] - 1) / K, f" (n − 1)/{K}", va="center")
         floor = np.arange(1, n[-1] + 1)
         left.plot(floor, np.maximum(0, floor / K - 1), color=KEY, linestyle=":", linewidth=1.5)
-    left.plot([], [], color=KEY, linestyle=":", label="best keys: n/K − 1")
+        left.text(n[-1] * 1.01, n[-1] / K - 1, f" n/{K} − 1", va="center", color=KEY)
+    left.plot([], [], color=KEY, linestyle=":", label="no keys below: n/K − 1")
     left.set(xlabel="stored pairs n", ylabel="relative squared error", ylim=(-0.1, 5.9))
-    left.set_xlim(0, left.get_xlim()[1] * 1.22)
+    left.set_xlim(0, left.get_xlim()[1] * 1.3)
     left.legend(frameon=False, loc="upper left", fontsize=9)
     mean, std = capacities
     right.plot(widths, widths, color=KEY, linestyle=":", marker="^", label="orthonormal keys, exact: K")
@@ -97,6 +98,7 @@ def rewriting(errors, theory, sweep, sweep_theory):
         left.fill_between(t, mean - std, mean + std, color=colour, alpha=0.2, linewidth=0)
     left.plot(*theory, color=INK, linestyle=":", linewidth=1.5, label="theory: √(t/8 − 1)")
     left.axhline(1, color=GRID, linewidth=1)
+    left.text(len(mean), 1.06, "as wrong as reading 0", ha="right", va="bottom", fontsize=9)
     left.set(xlabel="tokens t", ylabel="error of the latest value", ylim=(0, None))
     left.legend(frameon=False, loc="upper left", fontsize=9)
     decays, mean, std = sweep

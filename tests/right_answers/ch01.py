@@ -120,6 +120,10 @@ def parallel_from_states(q, k, v):
     return np.einsum("tk,tkv->tv", q, np.cumsum(np.einsum("tk,tv->tkv", k, v), axis=0))
 
 
+def parallel_mask_times_scores(q, k, v):
+    return (np.tri(len(q)) * (q @ k.T)) @ v
+
+
 # 1.6
 def questions_through_a_loop(q, k, v):
     S = np.zeros((k.shape[1], v.shape[1]))
@@ -206,7 +210,13 @@ RIGHT_ANSWERS = {
     "1.2": [bytes_of_a_layer_first, bytes_by_shape, bytes_as_float],
     "1.3": [step_by_broadcasting, step_in_torch, step_value_first],
     "1.4": [recurrent_row_by_row, recurrent_in_torch, recurrent_in_blocks, recurrent_column_by_column],
-    "1.5": [parallel_in_one_einsum, parallel_pair_by_pair, parallel_in_torch, parallel_from_states],
+    "1.5": [
+        parallel_in_one_einsum,
+        parallel_pair_by_pair,
+        parallel_in_torch,
+        parallel_from_states,
+        parallel_mask_times_scores,
+    ],
     "1.6": [questions_through_a_loop, questions_in_torch, questions_value_first, questions_one_at_a_time],
     "1.7": [normalised_with_a_column_of_ones, normalised_as_weights, normalised_in_torch],
     "1.8": [crosstalk_through_dot_products, crosstalk_in_torch, crosstalk_pair_by_pair],
