@@ -348,7 +348,8 @@ def _compare_part(exercise: Exercise, returned: str, want: np.ndarray, have: np.
     if bad[first]:
         name = "NaN" if np.isnan(have[first]) else "an infinity"
         return _Problem("wrong", f"{label} contains {name} where a number is expected", (*lines, values))
-    difference = float(np.abs(have[wrong].astype(complex) - want[wrong].astype(complex)).max())
+    # A NaN further on must not hide how large the difference is where there is one.
+    difference = float(np.nanmax(np.abs(have[wrong].astype(complex) - want[wrong].astype(complex))))
     limit = f", allowed {allowed:.1g}" if want.dtype.kind in "fc" else ""
     size = ("size", f"largest |difference| {difference:.3g}{limit}")
     if have.dtype.kind == "c":

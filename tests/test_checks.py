@@ -383,3 +383,13 @@ def test_seed_changes_the_cases(monkeypatch):
 def test_torch_answers_pass():
     torch = pytest.importorskip("torch")
     check("0.1", lambda s, a: torch.tensor(s) * a)
+
+
+def test_a_later_nan_does_not_hide_the_difference():
+    def half_nan(k, v):
+        S = np.outer(k, v) + 0.5
+        S[-1, -1] = np.nan
+        return S
+
+    message = judge(exercise(), half_nan).message
+    assert "largest |difference| 0.5" in message
