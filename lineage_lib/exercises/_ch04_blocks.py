@@ -35,19 +35,31 @@ def ada_and_bo():
     return X, np.where(X[:, 0] > 0, 0.5, 1.0), np.array(B), np.array(C)
 
 
+def wiped():
+    """(X, a, B, C): a huge first token, a reset, and queries that read behind the reset alone."""
+    one = np.ones((2, 1))
+    return np.array([[1e12], [1.0]]), np.array([1.0, 0.0]), one, np.array([[0.0], [1.0]])
+
+
 def chunked_heads(rng):
     """(X, a, B, C), chunk length and note of the cases that cut a whole head into chunks."""
     return [
         (by_hand(), 2, "four tokens in two chunks"),
-        (draw_head(rng, 1, 2, 3), 1, "T = 1, T_c = 1"),
+        (draw_head(rng, 1, 2, 3, negative=(0,)), 1, "T = 1, T_c = 1, a negative decay"),
+        (wiped(), 2, "X[0] = 1e12 and a[1] = 0, which wipes all of it"),
         (draw_head(rng, 3, 2, 4), 5, "T < T_c: one short chunk"),
         (ada_and_bo(), 4, "the page's twelve tokens"),
         (draw_head(rng, 7, 1, 2), 3, "N = 1, and a last chunk of one token"),
         (draw_head(rng, 5, 3, 2), 1, "T_c = 1: every token is a chunk"),
-        (draw_head(rng, 9, 4, 4), 4, "N = P = T_c, and a last chunk of one token"),
+        (draw_head(rng, 4, 4, 4), 4, "one full chunk: N = P = T = T_c"),
         (draw_head(rng, 14, 3, 2, resets=(3, 4)), 4, "a[3] = a[4] = 0: a chunk's last and a chunk's first token"),
         (draw_head(rng, 11, 2, 3, resets=(0, 5, 10)), 4, "resets at the first, a middle and the last token"),
         (draw_head(rng, 10, 2, 5, negative=(1, 4, 5, 9)), 4, "some decays are negative"),
+        (
+            draw_head(rng, 14, 3, 2, negative=(1, 6, 7, 8, 11), resets=(2, 12)),
+            5,
+            "negative decays and zeros in the first and the last chunk, negative decays between",
+        ),
         (repeat_keys(*draw_head(rng, 13, 3, 2, a=1.0)), 5, "two keys, each used again and again; every decay is 1"),
         (draw_head(rng, 210, 3, 2, a=keeping(rng, 210)), 16, KEEPING),
         (draw_head(rng, 400, 3, 2, a=fading(rng, 400)), 300, FADING),
@@ -149,8 +161,9 @@ OWN_CHUNK = Exercise(
 
 
 def _factor_cases(rng):
-    def case(T, N, T_c, j, i, note, **kwargs):
+    def case(T, N, T_c, j, i, note, *, large=(), **kwargs):
         _, a, B, C = draw_head(rng, T, N, 1, **kwargs)
+        B[list(large)] *= 1e12
         return Case((a, B, C, T_c, j, i), note)
 
     _, a, B, C = by_hand()
@@ -165,7 +178,9 @@ def _factor_cases(rng):
         case(11, 1, 3, 3, 2, "N = 1, neighbours, chunk 3 is short"),
         case(12, 2, 4, 2, 0, "a[8] = 0: the first token of chunk 2 forgets all", resets=(8,)),
         case(12, 2, 4, 2, 0, "a[3] = 0: the last token of chunk 0 forgets the others", resets=(3,)),
+        case(12, 2, 4, 2, 0, "a[3] = 0, and the forgotten keys are near 1e12", resets=(3,), large=(0, 1, 2)),
         case(12, 3, 4, 2, 1, "a[5] = 0 and a[10] = 0: resets inside both chunks", resets=(5, 10)),
+        case(12, 3, 4, 2, 1, "a reset and negative decays in both chunks", resets=(5, 10), negative=(6, 8, 9)),
         case(16, 2, 4, 3, 0, "a[6] = 0: a reset in between", resets=(6,)),
         case(15, 2, 4, 3, 1, "negative decays in every chunk", negative=(4, 6, 9, 12, 13)),
         case(330, 3, 20, 16, 14, FADING, a=fading(rng, 330)),
@@ -377,6 +392,7 @@ def _pass_cases(rng):
         case(5, 3, 2, "decays[2] = 0: a reset inside chunk 2", zeros=(2,)),
         case(4, 2, 3, "a reset in the first and in the last chunk", zeros=(0, 3)),
         case(5, 2, 3, "two decays are negative", decays=np.array([0.9, -0.8, 0.7, -0.6, 0.5])),
+        case(6, 2, 3, "negative decays, and a reset between them", decays=np.array([0.9, -0.8, 0.7, 0.0, -0.6, 0.5])),
         case(4, 3, 3, "every decay is 1", decays=np.ones(4)),
         case(200, 3, 2, "200 chunks that keep nearly all", decays=keeping(rng, 200)),
         case(300, 2, 3, "decays whose product underflows to 0", decays=rng.uniform(0.001, 0.1, 300)),

@@ -6,6 +6,7 @@ import torch
 from lineage_lib.chunked import chunk_additive
 from lineage_lib.exercises._ch04_blocks import chunks
 from lineage_lib.exercises.record import Case, Exercise, Mistake
+from lineage_lib.validate import readable
 
 
 def draw_heads(rng, B, T, H, K, V, *, resets=(), g=None):
@@ -16,14 +17,38 @@ def draw_heads(rng, B, T, H, K, V, *, resets=(), g=None):
     return tuple(torch.tensor(z) for z in (*arrays, g))
 
 
+def settled(value, truth):
+    """Where the inputs are float32: the true values, in place of values that are right to float32's digits."""
+    value = torch.as_tensor(readable(value)).detach()
+    if value.shape != truth.shape or value.dtype != torch.float32:
+        return value
+    near = (value - truth).abs() <= 2e-5 * truth.abs().max().clamp(min=1.0)
+    return torch.where(near, truth.double(), value.double())
+
+
+def refuse_other_dtype(label, value, inputs):
+    """A sentence unless ``value`` has the dtype of the inputs; what has no dtype is left to the check."""
+    from lineage_lib.checks import Malformed  # checks imports the records
+
+    got, need = (str(getattr(z, "dtype", "")).removeprefix("torch.") for z in (value, inputs))
+    if got and got != need:
+        raise Malformed(f"{label} is {got}, and the inputs are {need}: make new tensors with q.new_zeros(…)")
+
+
 # --- 4.8 in log space, with autograd --------------------------------------------------------------
 
 
 def _log_cases(rng):
-    def case(sizes, T_c, note, **kwargs):
+    def case(sizes, T_c, note, *, dtype=torch.float64, **kwargs):
         tensors = draw_heads(rng, *sizes, **kwargs)
-        return Case((*(z.requires_grad_() for z in tensors), T_c), note)
+        return Case((*(z.to(dtype).requires_grad_() for z in tensors), T_c), note)
 
+    wiped = ([0.0, 1.0], [1.0, 1.0], [1e12, 1.0], [0.0, -np.inf])  # q, k, v, g
+    wiped = [torch.tensor(z, dtype=torch.float64).reshape(1, 2, 1, 1) for z in wiped]
+    wiped[3] = wiped[3][..., 0]
+    stronger = rng.uniform(-15.0, -5.0, (1, 96, 1))
+    first = rng.uniform(-40.0, -20.0, (1, 100, 2))
+    long = np.concatenate([first, np.log(rng.uniform(0.5, 1.0, (1, 30, 2)))], 1)
     strong = np.log(rng.uniform(0.5, 1.0, (1, 14, 2)))
     strong[:, [3, 5, 9]] = -400.0
     deep = np.log(rng.uniform(0.9, 1.0, (1, 19, 1)))
@@ -40,6 +65,16 @@ def _log_cases(rng):
         case((2, 11, 2, 2, 3), 4, "g[:, 3] = g[:, 4] = -inf: a chunk's last and a chunk's first", resets=(3, 4)),
         case((1, 13, 2, 3, 2), 6, "resets at the first, two middle and the last token", resets=(0, 7, 9, 12)),
         case((1, 130, 1, 3, 2), 16, "decays near 1, which keep old writes for long", g=slow),
+        Case((*(z.requires_grad_() for z in wiped), 2), "v[:, 0] = 1e12 and g[:, 1] = -inf, which wipes it"),
+        case((1, 96, 1, 3, 2), 96, "one full chunk, every g between -15 and -5", g=stronger),
+        case((2, 7, 2, 3, 2), 3, "float32, wanted to 4 digits", dtype=torch.float32, resets=(4,)),
+        case(
+            (1, 130, 2, 3, 2),
+            128,
+            "float32, wanted to 4 digits: 100 strong decays, then mild",
+            dtype=torch.float32,
+            g=long,
+        ),
     ]
 
 
@@ -52,6 +87,7 @@ def log_view(output, q, k, v, g, T_c):
 
     if not hasattr(output, "grad_fn"):
         raise Malformed(f"expected one tensor o [B, T, H, V], got a {type(output).__name__}")
+    refuse_other_dtype("o", output, q)
     if output.shape != v.shape:
         raise Malformed(f"o has the wrong shape: got {tuple(output.shape)}, expected [B, T, H, V] = {tuple(v.shape)}")
     leaves = _leaves(output)
@@ -62,8 +98,16 @@ def log_view(output, q, k, v, g, T_c):
             f"no gradient reaches {', '.join(lost)}: stay in PyTorch from the inputs to the output, without numpy, "
             "detach or torch.tensor(...)"
         )
+    outcome = _with_gradients(output, [found[name] for name in "qkvg"])
+    if q.dtype == torch.float64:
+        return outcome
+    exact = [z.detach().double().requires_grad_() for z in (q, k, v, g)]
+    return [settled(x, truth) for x, truth in zip(outcome, _with_gradients(log_oracle(*exact, T_c), exact))]
+
+
+def _with_gradients(output, inputs):
     loss = (output * torch.cos(torch.arange(output.numel(), dtype=output.dtype)).view_as(output)).sum()
-    return output, *torch.autograd.grad(loss, [found[name] for name in "qkvg"])
+    return output.detach(), *torch.autograd.grad(loss, inputs)
 
 
 def _leaves(output):
@@ -237,8 +281,8 @@ CHUNKED_LOG = Exercise(
 
 
 def _stream_cases(rng):
-    def case(sizes, lengths, note, **kwargs):
-        return Case((*draw_heads(rng, *sizes, **kwargs), lengths), note)
+    def case(sizes, lengths, note, *, dtype=torch.float64, **kwargs):
+        return Case((*(z.to(dtype) for z in draw_heads(rng, *sizes, **kwargs)), lengths), note)
 
     slow = np.log(rng.uniform(0.99, 1.0, (1, 300, 2)))
     return [
@@ -249,8 +293,19 @@ def _stream_cases(rng):
         case((1, 7, 1, 4, 3), [7], "one piece"),
         case((1, 9, 2, 2, 3), [4, 5], "g[:, 4] = -inf: the second piece starts with a reset", resets=(4,)),
         case((2, 9, 1, 3, 3), [3, 1, 5], "g[:, 8] = -inf: the last token resets", resets=(8,)),
+        case((2, 6, 2, 3, 2), [2, 3, 1], "float32, wanted to 4 digits", dtype=torch.float32),
         case((1, 300, 2, 3, 2), [100, 70, 129, 1], "300 tokens that keep old writes for long", g=slow),
     ]
+
+
+def stream_view(output, q, k, v, g, lengths):
+    """The output as it is; from float32 inputs, both values must be float32 and right to its digits."""
+    if q.dtype == torch.float64 or not isinstance(output, list | tuple) or len(output) != 2 or output[1] is None:
+        return output
+    for label, value in zip(("o", "S"), output):
+        refuse_other_dtype(label, value, q)
+    truth = stream_oracle(*(z.double() for z in (q, k, v, g)), lengths)
+    return [settled(value, x) for value, x in zip(output, truth)]
 
 
 def stream_oracle(q, k, v, g, lengths):
@@ -299,6 +354,7 @@ STREAM = Exercise(
     returns=("o[b, t, h, v]", "S[b, h, k, v]"),
     cases=_stream_cases,
     oracle=stream_oracle,
+    view=stream_view,
     mistakes=(
         Mistake(
             "nothing-handed-on",

@@ -221,11 +221,11 @@ def long_sequences(growth):
     for ax, (key, unit) in zip(axes[0], measures.items()):
         measured = [(r["family"], r["T"], r[key]) for r in growth if r[key] > 0]
         for family, (colour, dash, marker) in looks.items():
-            T, values = zip(*((T, value) for name, T, value in measured if name == family))
-            ax.loglog(T, values, color=colour, linestyle=dash, marker=marker, markersize=5, label=family)
-        T, most = np.array([T[0], T[-1]]), max(value for *_, value in measured)
-        ax.loglog(T, 2 * most * T / T[-1], color=INK, linestyle=":", label="slope 1")
+            points = np.array([(T, value) for name, T, value in measured if name == family]).reshape(-1, 2)
+            ax.loglog(*points.T, color=colour, linestyle=dash, marker=marker, markersize=5, label=family)
         lengths = sorted({r["T"] for r in growth})
+        T, most = np.array([lengths[0], lengths[-1]]), max(value for *_, value in measured)
+        ax.loglog(T, 2 * most * T / T[-1], color=INK, linestyle=":", label="slope 1")
         ax.set_xticks(lengths[::2], [f"{n:,}" for n in lengths[::2]])
         ax.minorticks_off()
         ax.set(xlabel="tokens", ylabel=unit)

@@ -1,17 +1,51 @@
-"""Wrong answers to chapter 04 that are right on most inputs."""
+"""Wrong answers to chapter 04 that are right on most inputs: 4.1 to 4.7 and 4.9."""
+
+import functools
+import itertools
 
 import numpy as np
-import torch
 
 from lineage_lib import matrices, reference
-from lineage_lib.exercises import _ch04_blocks, _ch04_torch, _ch04_whole
-
-# --- 4.1 own_chunk ------------------------------------------------------------------------------
+from lineage_lib.exercises import _ch04_blocks, _ch04_lengths, _ch04_whole
 
 
 def _without(reset):
     """Wrong where a decay is 0: there stands a small number."""
     return lambda a: np.where(a == 0, reset, a)
+
+
+def _through_logs(a):
+    """Wrong where a decay of 0 wipes something large: it is the exponential of a clamped logarithm."""
+    return np.where(a < 0, -1.0, 1.0) * np.exp(np.log(np.maximum(np.abs(a), 1e-12)))
+
+
+def _zero_or_negative(a):
+    """Wrong where zeros and negative decays meet in one sequence."""
+    return np.abs(a) if (a == 0).any() else a
+
+
+def _with_decays(change, oracle, place=1):
+    """The wrong answer that changes the decays, argument number ``place``, and is right from there on."""
+
+    @functools.wraps(oracle)
+    def answer(*args):
+        return oracle(*args[:place], change(args[place]), *args[place + 1 :])
+
+    answer.__name__ = f"{oracle.__name__}{change.__name__}"
+    return answer
+
+
+def _zero_for_one_chunk(oracle, cut=lambda args: args[-1]):
+    """Wrong where T = T_c > 1: nothing is kept."""
+
+    def one_chunk_forgotten(*args):
+        answer, one = oracle(*args), len(args[0]) == cut(args) > 1
+        return tuple(z * (not one) for z in answer) if isinstance(answer, tuple) else answer * (not one)
+
+    return one_chunk_forgotten
+
+
+# --- 4.1 own_chunk ------------------------------------------------------------------------------
 
 
 def own_chunk_by_ratio(X, a, B, C, T_c):
@@ -171,6 +205,23 @@ def whole_remembering_two_chunks(X, a, B, C, T_c, S0=None):
     return Y - M @ X, S
 
 
+def whole_read_without_signs(X, a, B, C, T_c, S0=None):
+    """Wrong where S0 is given and meets a negative decay."""
+    Y, S = _ch04_whole.whole_oracle(X, a, B, C, T_c, S0)
+    if S0 is None:
+        return Y, S
+    p = np.cumprod(a)[:, None]
+    return Y + (np.abs(p) - p) * (C @ S0), S
+
+
+def whole_without_start_at_1(X, a, B, C, T_c, S0=None):
+    return _ch04_whole.whole_oracle(X, a, B, C, T_c, None if T_c == 1 else S0)
+
+
+def whole_without_start_of_one_token(X, a, B, C, T_c, S0=None):
+    return _ch04_whole.whole_oracle(X, a, B, C, T_c, None if len(X) == 1 else S0)
+
+
 # --- 4.6 chunk_flops ------------------------------------------------------------------------------
 
 
@@ -194,15 +245,20 @@ def flops_for_square_heads(T, N, P, T_c):
     return 4 * (full * T_c**2 + rest**2) * N + 4 * T * N * P + 2 * (full + (rest > 0)) * N * P
 
 
+def flops_without_the_pass_over_one(T, N, P, T_c):
+    """Wrong where the last chunk has one token."""
+    return _ch04_whole.flops_oracle(T, N, P, T_c) - 2 * N * P * (T % T_c == 1 and T > 1)
+
+
 # --- 4.7 pad_to_chunks ----------------------------------------------------------------------------
 
 
 def pad_with_an_average_decay(X, a, B, C, T_c):
-    return _ch04_whole._padded(X, a, B, C, -len(X) % T_c, decay=0.999)
+    return _ch04_lengths._padded(X, a, B, C, -len(X) % T_c, decay=0.999)
 
 
 def pad_to_a_power_of_two(X, a, B, C, T_c):
-    return _ch04_whole._padded(X, a, B, C, (1 << (len(X) - 1).bit_length()) - len(X))
+    return _ch04_lengths._padded(X, a, B, C, (1 << (len(X) - 1).bit_length()) - len(X))
 
 
 def pad_in_front(X, a, B, C, T_c):
@@ -211,46 +267,27 @@ def pad_in_front(X, a, B, C, T_c):
     return tuple(np.concatenate([np.ones((extra, *z.shape[1:])) * (z is a), z]) for z in (X, a, B, C))
 
 
-# --- 4.8 ssd_chunked_log --------------------------------------------------------------------------
+def pad_and_change_the_first_decay(X, a, B, C, T_c):
+    """Right from an empty state only."""
+    X, a, B, C = _ch04_lengths.pad_oracle(X, a, B, C, T_c)
+    return X, np.append(5.0, a[1:]), B, C
 
 
-def log_of_finite_resets(q, k, v, g, T_c):
-    """Resets are clamped at -10: wrong where one stands."""
-    return _ch04_torch.log_oracle(q, k, v, g.clamp(min=-10.0), T_c)
+def pad_and_scale(X, a, B, C, T_c):
+    """The same outputs and state, from other inputs."""
+    X, a, B, C = _ch04_lengths.pad_oracle(X, a, B, C, T_c)
+    return 2 * X, a, B / 2, C
 
 
-def log_of_the_first_head(q, k, v, g, T_c):
-    return _ch04_torch.log_oracle(q, k, v, g[:, :, :1].expand_as(g), T_c)
+def _pad_with_small_writes(size):
+    def pad_with_small_writes(X, a, B, C, T_c):
+        """The added tokens write a little."""
+        T = len(X)
+        X, a, B, C = _ch04_lengths.pad_oracle(X, a, B, C, T_c)
+        X[T:], B[T:] = size, size
+        return X, a, B, C
 
-
-def log_of_the_first_sequence(q, k, v, g, T_c):
-    return _ch04_torch.log_oracle(q, k, v, g[:1].expand_as(g), T_c)
-
-
-def log_from_one_sum(q, k, v, g, T_c):
-    """One cumulative sum over all: its differences lose digits behind -1e9, and are NaN behind a reset."""
-    G = g.cumsum(1).mT  # (B, H, T)
-    keep = torch.ones(G.shape[-1], G.shape[-1], dtype=torch.bool).tril()
-    d = (G[..., :, None] - G[..., None, :]).masked_fill(~keep, -torch.inf)
-    return torch.einsum("bhts,bthk,bshk,bshv->bthv", d.exp(), q, k, v)
-
-
-def log_with_an_undecayed_pass(q, k, v, g, T_c):
-    """What comes into a chunk is passed on whole: right with two chunks at most."""
-    return _ch04_torch._in_log_space(q, k, v, g, T_c, whole=torch.ones_like)
-
-
-def log_scaled(q, k, v, g, T_c):
-    """Right where K = 1."""
-    return _ch04_torch.log_oracle(q * q.shape[-1] ** -0.5, k, v, g, T_c)
-
-
-def log_without_gradient_of_g(q, k, v, g, T_c):
-    return _ch04_torch.log_oracle(q, k, v, g.detach(), T_c)
-
-
-def log_in_float32(q, k, v, g, T_c):
-    return _ch04_torch.log_oracle(q.float(), k.float(), v.float(), g.float(), T_c)
+    return pad_with_small_writes
 
 
 # --- 4.9 packed_chunks ----------------------------------------------------------------------------
@@ -268,31 +305,37 @@ def packed_stopping_at_empty(cu_seqlens, T_c):
 
 
 def packed_from_document_1(cu_seqlens, T_c):
-    return _ch04_whole.packed_oracle(cu_seqlens, T_c) + [1, 0, 0]
+    return _ch04_lengths.packed_oracle(cu_seqlens, T_c) + [1, 0, 0]
 
 
 def packed_by_lengths(cu_seqlens, T_c):
     """The borders are read as lengths."""
-    return _ch04_whole.packed_oracle(np.append(0, np.cumsum(cu_seqlens)), T_c)
+    return _ch04_lengths.packed_oracle(np.append(0, np.cumsum(cu_seqlens)), T_c)
 
 
-# --- 4.10 stream ----------------------------------------------------------------------------------
+def packed_with_two_empty(cu_seqlens, T_c):
+    """Wrong where two documents in a row have no tokens: they count as one."""
+    rows = _ch04_lengths.packed_oracle(cu_seqlens, T_c)
+    empty = np.diff(cu_seqlens) == 0
+    return rows - np.append(0, np.cumsum(empty[1:] & empty[:-1]))[rows[:, 0]][:, None] * [1, 0, 0]
 
 
-def stream_of_three_pieces(q, k, v, g, lengths):
-    """Wrong behind the third piece: no state is handed on."""
-    if len(lengths) < 4:
-        return _ch04_torch.stream_oracle(q, k, v, g, lengths)
-    g = g.clone()
-    g[:, int(np.sum(lengths[:3]))] = -torch.inf
-    return _ch04_torch.stream_oracle(q, k, v, g, lengths)
+def packed_in(dtype):
+    """Wrong where a position is too large for ``dtype``, or is no whole number in it."""
+
+    def packed_in_another_dtype(cu_seqlens, T_c):
+        return _ch04_lengths.packed_oracle(cu_seqlens, T_c).astype(dtype)
+
+    return packed_in_another_dtype
 
 
-def stream_with_the_first_state(q, k, v, g, lengths):
-    """The state behind the first piece is returned."""
-    o, S = _ch04_torch.stream_oracle(q, k, v, g, lengths)
-    n = lengths[0]
-    return o, _ch04_torch.stream_oracle(q[:, :n], k[:, :n], v[:, :n], g[:, :n], lengths)[1] if n < 7 else S
+def packed_by_nearly_rounding_up(cu_seqlens, T_c):
+    """Wrong where a chunk is a thousand times as long as its document."""
+    rows = []
+    for d, (begin, end) in enumerate(itertools.pairwise(cu_seqlens)):
+        starts = begin + T_c * np.arange(int((end - begin) / T_c + 0.999))
+        rows += [(d, s, min(s + T_c, end)) for s in starts]
+    return np.array(rows).reshape(-1, 3)
 
 
 WRONG_ANSWERS = {
@@ -301,6 +344,9 @@ WRONG_ANSWERS = {
         own_chunk_unless_short,
         own_chunk_tail_of_one_forgotten,
         own_chunk_without_negative_decays,
+        _with_decays(_through_logs, _ch04_blocks.own_chunk_oracle),
+        _with_decays(_zero_or_negative, _ch04_blocks.own_chunk_oracle),
+        _zero_for_one_chunk(_ch04_blocks.own_chunk_oracle),
     ],
     "4.2": [
         factors_of_full_chunks,
@@ -308,14 +354,23 @@ WRONG_ANSWERS = {
         factors_of_neighbours,
         factors_with_an_early_middle,
         factors_with_one_chunk_between,
+        _with_decays(_through_logs, _ch04_blocks.factors_oracle, place=0),
+        _with_decays(_zero_or_negative, _ch04_blocks.factors_oracle, place=0),
     ],
     "4.3": [
         states_by_ratio,
         states_without_writes_before_a_reset,
         states_transposed_when_square,
         states_decayed_past_the_border,
+        _with_decays(_through_logs, _ch04_blocks.chunk_states_oracle),
+        _with_decays(_zero_or_negative, _ch04_blocks.chunk_states_oracle),
+        _zero_for_one_chunk(_ch04_blocks.chunk_states_oracle),
     ],
-    "4.4": [pass_by_ratio, pass_of_neighbours],
+    "4.4": [
+        pass_by_ratio,
+        pass_of_neighbours,
+        _with_decays(_zero_or_negative, _ch04_blocks.pass_oracle),
+    ],
     "4.5": [
         whole_without_tail_state,
         whole_padded_with_resets,
@@ -325,19 +380,37 @@ WRONG_ANSWERS = {
         whole_written_from_the_start,
         whole_from_empty_chunks,
         whole_remembering_two_chunks,
+        whole_read_without_signs,
+        whole_without_start_at_1,
+        whole_without_start_of_one_token,
+        _with_decays(_through_logs, _ch04_whole.whole_oracle),
+        _with_decays(_zero_or_negative, _ch04_whole.whole_oracle),
+        _zero_for_one_chunk(_ch04_whole.whole_oracle, cut=lambda args: args[4]),
     ],
-    "4.6": [flops_in_floats, flops_with_a_linear_tail, flops_with_one_pass_less, flops_for_square_heads],
-    "4.7": [pad_with_an_average_decay, pad_to_a_power_of_two, pad_in_front],
-    "4.8": [
-        log_of_finite_resets,
-        log_of_the_first_head,
-        log_of_the_first_sequence,
-        log_from_one_sum,
-        log_with_an_undecayed_pass,
-        log_scaled,
-        log_without_gradient_of_g,
-        log_in_float32,
+    "4.6": [
+        flops_in_floats,
+        flops_with_a_linear_tail,
+        flops_with_one_pass_less,
+        flops_for_square_heads,
+        flops_without_the_pass_over_one,
     ],
-    "4.9": [packed_stopping_at_empty, packed_from_document_1, packed_by_lengths],
-    "4.10": [stream_of_three_pieces, stream_with_the_first_state],
+    "4.7": [
+        pad_with_an_average_decay,
+        pad_to_a_power_of_two,
+        pad_in_front,
+        pad_and_change_the_first_decay,
+        pad_and_scale,
+        _pad_with_small_writes(1e-3),
+        _pad_with_small_writes(1e-6),
+    ],
+    "4.9": [
+        packed_stopping_at_empty,
+        packed_from_document_1,
+        packed_by_lengths,
+        packed_with_two_empty,
+        packed_in(np.uint8),
+        packed_in(np.uint16),
+        packed_in(float),
+        packed_by_nearly_rounding_up,
+    ],
 }
