@@ -36,6 +36,7 @@ def _half_life_cases(rng):
         Case((np.array([0.7, 0.0]),), "alpha[1] = 0: at once"),
         Case((rng.uniform(0.1, 0.99, (3, 2)),), "a table of decays"),
         Case((np.array([1 - 1e-6]),), "nearly 1"),
+        Case((10.0 ** rng.uniform(-6, -1, (2, 1, 3)),), "three axes, decays near 0"),
     ]
 
 
@@ -109,6 +110,8 @@ def _mamba2_cases(rng):
     even = np.log(np.expm1(np.ones(2)))  # softplus of this is 1
     mixed = rng.standard_normal(8)
     mixed[[2, 5]] = -60.0, 800.0
+    faint = head(5, 2, 3, dt_pre=np.array([-60.0, -27.0, 0.4, 1.1, -0.3]), dt_bias=0.0, A_log=-6.0, D=0.0)
+    faint[0][0], faint[0][1] = 1e27, 1e12
     return [
         Case((3 * one, even, 0.0, np.log(np.log(2.0)), one, one, 0.0), "by hand: both steps 1, decay 1/2"),
         Case(head(1, 2, 3), "T = 1: the decay does not show, the step size does"),
@@ -119,6 +122,7 @@ def _mamba2_cases(rng):
         Case(head(8, 2, 3, dt_pre=mixed), "dt_pre[2] = -60 skips the token, dt_pre[5] = 800 clears the state"),
         Case(head(300, 2, 3, dt_pre=rng.uniform(-7, -5, 300), A_log=-2.0), "300 tokens with small steps"),
         Case(head(300, 3, 2, A_log=2.0), f"300 tokens; {FADING}"),
+        Case(faint, "dt_pre[0] = -60 and an input of 1e27: a tiny step, and yet it shows; A_log = -6: a slow head"),
     ]
 
 
@@ -126,14 +130,14 @@ def _softplus(z):
     return np.logaddexp(0.0, z)
 
 
-def _mamba2(x, dt, decay, write, B, C, D):
+def _mamba2(x, decay, write, B, C, D):
     Y, _ = reference.ssd_recurrent(np.asarray(write)[:, None] * x, decay, B, C)
     return Y + D * x
 
 
 def mamba2_oracle(x, dt_pre, dt_bias, A_log, B, C, D):
     dt = _softplus(dt_pre + dt_bias)
-    return _mamba2(x, dt, np.exp(-dt * np.exp(A_log)), dt, B, C, D)
+    return _mamba2(x, np.exp(-dt * np.exp(A_log)), dt, B, C, D)
 
 
 def _mamba2_with(step=None, decay=None, write=None):
@@ -188,7 +192,8 @@ MAMBA2 = Exercise(
         ),
         Mistake(
             "softplus-overflow",
-            "log(1 + exp(z)) is infinite above z = 709; np.logaddexp(0, z) is the same function without that",
+            "log(1 + exp(z)) is infinite above z = 709, and 0 below z = -37; np.logaddexp(0, z) is the same function "
+            "without that",
             _mamba2_with(step=lambda z, bias: np.log(1 + np.exp(z + bias))),
         ),
         Mistake(
@@ -232,6 +237,9 @@ def _channel_cases(rng):
     Q = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     keys = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 0.0]])
     long = np.stack([np.full(400, 0.1), rng.uniform(0.9, 1.0, 400)], axis=1)
+    kept = gated(200, 2, 3, alpha=np.ones((200, 2)))
+    cleared = gated(20, 3, 2, alpha=np.zeros((20, 3)))
+    cleared[0][0], cleared[2][0] = 0.0, 1e40
     return [
         Case((Q, keys, np.array([[31.0], [12.0], [47.0], [0.0]]), both), "Ada's row is cleared, Bo's is kept"),
         Case(gated(1, 2, 3), "T = 1"),
@@ -242,6 +250,8 @@ def _channel_cases(rng):
         Case(gated(9, 2, 5, resets=(4,)), "alpha[4] = 0: everything is cleared"),
         Case(gated(3, 5, 2), "fewer tokens than channels"),
         Case(gated(400, 2, 3, alpha=long), f"400 tokens; in channel 0 {FADING}"),
+        Case(kept, "200 tokens with alpha = 1: nothing fades"),
+        Case(cleared, "alpha = 0 throughout: of V[0] = 1e40 nothing is left at token 1"),
     ]
 
 
@@ -358,6 +368,10 @@ def _rwkv_cases(rng):
         return *draw_qkv(rng, T, K, V), alpha, u
 
     one = np.ones((3, 1))
+    long = np.stack([np.full(400, 0.1), np.full(400, 0.98)], axis=1)
+    kept = head(200, 2, 3, alpha=np.ones((200, 2)))
+    cleared = head(20, 3, 2, alpha=np.zeros((20, 3)))
+    cleared[0][:2], cleared[2][0] = 0.0, 1e40
     return [
         Case((one, one, np.array([[3.0], [5.0], [0.0]]), 0.5 * one, np.array([0.1])), "by hand: 0.3, 3.5, 6.5"),
         Case(head(1, 2, 3), "T = 1: the state is empty, the bonus alone speaks"),
@@ -368,7 +382,9 @@ def _rwkv_cases(rng):
         Case(head(7, 3, 4, u=(-0.7, 0.4, 1.8)), "one bonus is negative"),
         Case(head(8, 3, 2, resets=(3,)), "alpha[3] = 0: token 3 still reads what it then clears"),
         Case(head(5, 2, 4, resets=(4,)), "alpha[4] = 0, at the last token, shows nowhere"),
-        Case(head(400, 2, 3, alpha=np.full((400, 2), 0.2)), f"400 tokens; {FADING}"),
+        Case(head(400, 2, 3, alpha=long), f"400 tokens; in channel 0 {FADING}"),
+        Case(kept, "200 tokens with alpha = 1: nothing fades"),
+        Case(cleared, "alpha = 0 throughout: of V[0] = 1e40 nothing is left after token 1"),
     ]
 
 

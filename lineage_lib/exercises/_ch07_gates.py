@@ -23,6 +23,9 @@ def _mlstm_cases(rng):
     burst = rng.standard_normal(12)
     burst[4] = 1000.0
     fading = np.append(1000.0, rng.uniform(-60, -40, 399))
+    signs, values = np.array([[1.0], [-1.0]]), np.array([[3.0], [5.0]])
+    opposite = (np.ones((2, 1)), signs, values, np.array([0.0, 1000.0]), np.full(2, 2.0))
+    faint = (np.ones((1, 1)), np.ones((1, 1)), np.full((1, 1), 1e200), np.array([-460.0]), np.array([2.0]))
     return [
         Case(by_hand, "by hand: 3, then 1.5 over the floor of 1, then 5.75 over 1.25"),
         Case(head(1, 2, 3, np.array([1000.0]), np.array([0.5]), positive=True), "T = 1, i_pre = 1000"),
@@ -48,7 +51,20 @@ def _mlstm_cases(rng):
         ),
         Case(head(60, 2, 3, f_pre=np.full(60, 40.0), positive=True), "60 tokens with f_pre = 40: nothing is forgotten"),
         Case(head(700, 3, 2, rng.normal(500, 3, 700), rng.uniform(3, 7, 700), positive=True), "700 tokens near 500"),
+        Case(opposite, "the second token is loud and its score is negative: 3, then -5"),
+        Case(_around_the_floor(rng), "every token forgets all before it and weighs 1/2 or 2, around the floor"),
+        Case(faint, "i_pre = -460 and a value of 1e200: faint, and yet it shows"),
     ]
+
+
+def _around_the_floor(rng):
+    """One key channel; every maximum from -600 to 650 with weights below and above the floor, of both signs."""
+    i_pre = np.concatenate([np.linspace(-600.0, 650.0, 51), np.linspace(-6.0, 12.0, 37)])
+    keys = np.resize([0.5, 2.0, -0.5, -2.0], len(i_pre)) * np.exp(-i_pre)
+    i_pre = np.concatenate([[-1000.0], i_pre, [900.0, 900.0, 12000.0]])  # the floor is infinite; 0
+    keys = np.concatenate([[1.0], keys, [1e-3, -1e-12, 1e-6]])
+    values = rng.uniform(1.0, 2.0, (len(keys), 1))
+    return np.ones((len(keys), 1)), keys[:, None], values, i_pre, np.full(len(keys), -5000.0)
 
 
 def _log_sigmoid(z):
@@ -103,7 +119,7 @@ MLSTM = Exercise(
     points=4,
     minutes=15,
     difficulty="core",
-    returns=("H[t, v]",),
+    returns=("O[t, v]",),
     cases=_mlstm_cases,
     oracle=mlstm_oracle,
     mistakes=(
@@ -176,8 +192,12 @@ def _rg_lru_cases(rng):
         lam = rng.uniform(-4.0, -1.0, V) if lam is None else lam
         return rng.standard_normal((T, V)), r, rng.uniform(0.1, 0.9, (T, V)), lam
 
-    x, _, i, lam = layer(400, 3)
-    held = (np.abs(x) + 0.5, np.full((400, 3), 1e-17), i, lam)
+    held = layer(400, 3, r=10.0 ** rng.uniform(-19.5, -16.7, (400, 3)))
+    held[0][:] = 1e8 * (np.abs(held[0]) + 0.5)
+    held[0][0] = 0.0
+    extreme = layer(8, 4, lam=np.array([-40.0, -20.0, 20.0, 1000.0]))
+    extreme[0][:, 0] *= 1e8
+    extreme[0][0, 0] = extreme[1][3, 3] = 0.0
     half = np.log(np.expm1(np.log(2.0) / 8))  # a full recurrence gate then keeps half
     return [
         Case(
@@ -190,8 +210,9 @@ def _rg_lru_cases(rng):
         Case(layer(5, 5), "T = V"),
         Case(layer(30, 2, lam=np.array([-6.0, 2.0])), "a slow channel and a fast one"),
         Case(layer(12, 3, r=np.zeros((12, 3))), "r = 0: the first token is kept for ever, nothing else enters"),
-        Case(held, "400 tokens with r = 1e-17: a is 1 to all digits, and yet each token enters a little"),
-        Case(layer(500, 2, lam=np.array([-9.0, -3.0])), "500 tokens"),
+        Case(held, "400 tokens with r below 1e-16: a is 1 to all digits, and yet each token enters a little"),
+        Case(layer(500, 3, lam=np.array([-9.0, -3.0, 1.0])), "500 tokens; in channel 2 the product of all decays is 0"),
+        Case(extreme, "Lambda from -40 to 1000; r[3, 3] = 0: there even the fastest channel holds"),
     ]
 
 

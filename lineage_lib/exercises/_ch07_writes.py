@@ -18,8 +18,11 @@ def _template_cases(rng):
         return rng.standard_normal((K, V)), k, rng.standard_normal(V), g, b, w
 
     cleared = -rng.uniform(0.05, 1.0, 4)
-    cleared[1] = -np.inf
+    cleared[1:3] = -np.inf, -8.0
     one = np.ones(1)
+    silent, quiet = step(3, 2), step(2, 4)
+    silent[1][:] = 0.0
+    quiet[1][:] = 0.5, 0.0
     return [
         Case(
             (np.array([[3.0], [7.0]]), np.array([1.0, 0.0]), 5 * one, np.zeros(2), np.ones(2), one),
@@ -31,9 +34,12 @@ def _template_cases(rng):
         Case(step(4, 3, b=0.6, w=0.6), "b = w: KDA"),
         Case(step(4, 3), "everything differs: Gated DeltaNet-2"),
         Case(step(3, 3, unit=False), "K = V, a key of another length than 1"),
-        Case(step(4, 2, g=cleared), "g[1] = -inf: channel 1 is cleared before the read"),
+        Case(step(4, 2, g=cleared), "g[1] = -inf: channel 1 is cleared before the read, and g[2] = -8 leaves a trace"),
         Case(step(2, 5, b=0.0), "b = 0: nothing is erased"),
         Case(step(5, 2, w=0.0), "w = 0: nothing is written"),
+        Case(silent, "k = 0: the state fades and that is all"),
+        Case(quiet, "a key of length 1/2"),
+        Case(step(3, 2, b=2.0, w=2.0), "b = w = 2: what stands under the key is reflected"),
     ]
 
 
@@ -129,6 +135,8 @@ def _turn_cases(rng):
         Case((rng.standard_normal((6, 4)), np.full((6, 2), 0.4)), "equal angles: a rotary embedding"),
         Case(rows(2, 6), "more pairs than tokens"),
         Case(rows(300, 4, low=0.0, high=0.2), "300 tokens, several turns"),
+        Case((np.array([[1.0, 0.0]]), np.array([[3.0]])), "an angle beyond a quarter turn"),
+        Case(rows(6, 4, low=-9.0, high=9.0), "angles beyond a whole turn"),
     ]
 
 
@@ -161,7 +169,7 @@ TURN_BACK = Exercise(
     points=3,
     minutes=12,
     difficulty="core",
-    returns=("Z[t, k]",),
+    returns=("turned[t, k]",),
     cases=_turn_cases,
     oracle=turn_back_oracle,
     mistakes=(
@@ -233,6 +241,9 @@ def _trapezoid_cases(rng):
     half = np.full(3, np.log(0.5))
     cleared, skipped = -rng.uniform(0.2, 1.5, 8), rng.uniform(0.1, 1.0, 7)
     cleared[4], skipped[3] = -np.inf, 0.0
+    kept = head(200, 2, 3, A=np.zeros(200), dt=rng.uniform(0.3, 4.0, 200))
+    forgetful = head(30, 3, 2, A=np.full(30, -np.inf))
+    forgetful[0][0], forgetful[5][0] = 1e40, 0.0
     return [
         Case(
             (np.array([[3.0], [0.0], [8.0]]), np.ones(3), half, np.array([1.0, 0.5, 0.5]), one, one),
@@ -247,6 +258,8 @@ def _trapezoid_cases(rng):
         Case(head(8, 2, 3, A=cleared), "A[4] = -inf: the state and the earlier token are gone"),
         Case(head(7, 3, 2, dt=skipped), "dt[3] = 0: the token is skipped"),
         Case(head(300, 2, 3, A=np.full(300, -4.0)), "300 tokens; the product of all decays underflows to 0"),
+        Case(kept, "200 tokens with A = 0 and steps up to 4: nothing fades"),
+        Case(forgetful, "A = -inf throughout: of X[0] = 1e40 nothing is left at token 1"),
     ]
 
 

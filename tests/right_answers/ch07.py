@@ -157,9 +157,9 @@ def rg_lru_in_the_library(x, r, i, Lambda):
     return reference.naive_recurrent_rg_lru(x, r, i, torch.tensor(Lambda))[0][0]
 
 
-def rg_lru_by_sinh(x, r, i, Lambda):
-    """1 − a² = 2 a sinh(−ln a)."""
-    rate = 8 * np.log1p(np.exp(Lambda))
+def rg_lru_by_tanh(x, r, i, Lambda):
+    """1 − a² = (1 + a²) tanh(−ln a)."""
+    rate = 8 * (np.maximum(Lambda, 0) + np.log1p(np.exp(-np.abs(Lambda))))
     H = np.zeros(x.shape)
     for c in range(x.shape[1]):
         h = i[0, c] * x[0, c]
@@ -167,7 +167,7 @@ def rg_lru_by_sinh(x, r, i, Lambda):
         for t in range(1, len(x)):
             z = rate[c] * r[t, c]
             a = math.exp(-z)
-            h = a * h + math.sqrt(2 * a * math.sinh(z)) * i[t, c] * x[t, c]
+            h = a * h + math.sqrt((1 + a * a) * math.tanh(z)) * i[t, c] * x[t, c]
             H[t, c] = h
     return H
 
@@ -251,7 +251,7 @@ RIGHT_ANSWERS = {
     "7.3": [gla_by_masks, gla_in_the_library, gla_in_lists],
     "7.4": [rwkv6_by_scores, rwkv6_in_the_library, rwkv6_value_first],
     "7.5": [mlstm_as_attention, mlstm_in_the_library, mlstm_with_one_array],
-    "7.6": [rg_lru_in_long_doubles, rg_lru_in_the_library, rg_lru_by_sinh],
+    "7.6": [rg_lru_in_long_doubles, rg_lru_in_the_library, rg_lru_by_tanh],
     "7.7": [template_with_matrices, template_in_torch, template_in_the_library],
     "7.8": [turn_back_in_complex, turn_back_by_matrices, turn_back_in_the_library],
     "7.9": [trapezoid_as_matrix, trapezoid_in_the_library, trapezoid_in_one_state],
