@@ -19,7 +19,6 @@ from lineage_lib.tensors import log_decay, real_tensor, working_dtype
 
 Tensor = torch.Tensor
 
-CONTIGUOUS = torch.contiguous_format
 CACHED = 2**19  # numbers of a tensor of which a CPU's cache holds a few
 
 
@@ -144,7 +143,9 @@ def run_chunks(
     outputs = []
     for first in range(0, layout.count, few):
         part = _Chunks(
-            *(None if x is None else x[:, :, first : first + few] for x in tensors), counts, erase_before_decay
+            *(None if x is None else x[:, :, first : first + few].contiguous() for x in tensors),
+            counts,
+            erase_before_decay,
         )
         entering = []
         for n, number in enumerate(islice(walk, few)):
@@ -179,7 +180,7 @@ class _Chunks:
         """Takes the state S (B, H, K, V) through chunk n."""
         if self.writes is not None:
             return self.writes[n] + S if self.whole is None else torch.addcmul(self.writes[n], self.whole[n], S)
-        left = _add_product(self.value[n].clone(memory_format=CONTIGUOUS), self.erase[n], S, -1)
+        left = _add_product(self.value[n].clone(), self.erase[n], S, -1)
         self.values.append(self.solve[n] @ left)
         return _add_product(S.clone() if self.whole is None else self.whole[n] * S, self.carry[n], self.values[-1])
 
@@ -240,7 +241,6 @@ class _Decay:
         return x * self.to_end
 
     def _between(self, k: Tensor, *queries: tuple[Tensor, bool]) -> list[Tensor]:
-        k, queries = k.contiguous(), [(q.contiguous(), earlier) for q, earlier in queries]
         scores = [torch.diag_embed((q * k).sum(-1)) for q, _ in queries]
         for h, (since, until) in zip(_halves(k.shape[-2]), self.neighbours):
             before = (k.unflatten(-2, (-1, 2, h))[..., 0, :, :] * until).mT
