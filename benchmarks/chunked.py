@@ -8,6 +8,7 @@ compared where it is installed (requirements-peers.txt).
 """
 
 import argparse
+import ctypes
 import datetime
 import inspect
 import json
@@ -141,6 +142,7 @@ def one(family: str, T: int) -> dict:
 def resident_kb(which: str, *, reset_peak: bool = False) -> int:
     """This process's resident memory now (VmRSS) or at its peak since the last reset (VmHWM); Linux only."""
     if reset_peak:
+        ctypes.CDLL(None).malloc_trim(0)  # what was freed would be used again, and not be seen
         Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(which))
