@@ -95,14 +95,19 @@ def _checked(q, k, v, e, g, scale, initial_state, output_final_state, cu_seqlens
         real_tensor("e", e, "B T HV K", sizes)
     if g is not None:
         log_decay("g", real_tensor("g", g, "B T HV" if g.ndim == 3 else "B T HV K", sizes))
-    if not isinstance(chunk_size, int) or chunk_size < 1:
-        raise ValueError(f"chunk_size: expected a whole number of at least 1, got {chunk_size!r}")
     sequences = Sequences(sizes["B"], sizes["T"], cu_seqlens)
     if initial_state is not None:
         real_tensor("initial_state", initial_state, "N HV K V", {**sizes, "N": sequences.number})
     scale = sizes["K"] ** -0.5 if scale is None else scale
-    o, S = run_chunks(q, k, v, e, g, initial_state, sequences, chunk_size, scale=scale)
+    o, S = run_chunks(q, k, v, e, g, initial_state, sequences, chunk_length(chunk_size), scale=scale)
     return o, (S if output_final_state else None)
+
+
+def chunk_length(chunk_size: int) -> int:
+    """``chunk_size`` itself, or a ``ValueError`` when it is not a whole number of at least 1."""
+    if not isinstance(chunk_size, int) or isinstance(chunk_size, bool) or chunk_size < 1:
+        raise ValueError(f"chunk_size: expected a whole number of at least 1, got {chunk_size!r}")
+    return chunk_size
 
 
 def run_chunks(
@@ -133,11 +138,11 @@ def run_chunks(
     layout = _Layout(sequences, chunk_size)
     if layout.count == 0:
         return v.new_zeros(*v.shape[:-1], V), state
-    q, k = (x.repeat_interleave(H // x.shape[2], 2) if x.shape[2] != H else x for x in (q, k))
+    q, k = (x if x.shape[2] == H else x.repeat_interleave(H // x.shape[2], 2) for x in (q, k))
     g = g[..., None] if g is not None and g.ndim == 3 else g
     tensors = [None if x is None else layout.split(x.to(dtype)) for x in (q, k, v, e, g)]  # (B, H, N, C, ·)
     # On a CPU a few chunks at a time, so that what they need stays in its cache.
-    few = max(1, CACHED // tensors[0][:, :, 0].numel()) if v.device.type == "cpu" else layout.count
+    few = max(1, CACHED // max(1, tensors[0][:, :, 0].numel())) if v.device.type == "cpu" else layout.count
     states = [state[rows] for rows, _ in layout.walks]  # (B, H, K, V), each carried through its sequence
     walk = (number for number, (_, chunks) in enumerate(layout.walks) for _ in range(chunks))
     outputs = []

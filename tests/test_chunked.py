@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from lineage_lib.chunked import chunk_additive, chunk_delta
 from lineage_lib.reference import naive_recurrent_gdn2, naive_recurrent_gla, naive_recurrent_simple_gla
+from lineage_lib.rules import RULES
 from tests.tolerances import allowed, ratio
 
 GATES = ("one", "1 - 1e-3", "mixed", "e^-5", "resets")
@@ -255,6 +256,27 @@ def test_bad_input_is_named(changes, error, message):
     with pytest.raises(error) as raised:
         a_call(**changes)
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("chunk_size", [0, -1, 2.0, True, None])
+def test_bad_chunk_sizes(chunk_size):
+    x = torch.ones(1, 6, 2, 4)
+    for call in (
+        lambda: chunk_additive(x, x, x, chunk_size=chunk_size),
+        lambda: RULES["retnet"].chunked(x, x, x, chunk_size=chunk_size),
+    ):
+        with pytest.raises(ValueError, match="chunk_size: expected a whole number of at least 1, got"):
+            call()
+
+
+@pytest.mark.parametrize("shape", [(0, 5, 2, 4), (2, 0, 2, 4), (1, 5, 0, 4)], ids=["no row", "no token", "no head"])
+def test_nothing_comes_to_nothing(shape):
+    x = torch.ones(shape)
+    B, _, H, K = shape
+    for o, S in (chunk_additive(x, x, x, output_final_state=True), chunk_delta(x, x, x, x, output_final_state=True)):
+        assert o.shape == shape
+        assert S.shape == (B, H, K, K)
+        assert not S.any()
 
 
 def test_packed_sequences_need_a_batch_of_one():

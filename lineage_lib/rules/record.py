@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from lineage_lib.chunked import run_chunks
+from lineage_lib.chunked import chunk_length, run_chunks
 from lineage_lib.reference import _loop
 from lineage_lib.sequences import Sequences
 from lineage_lib.tensors import log_decay, step_size
@@ -147,7 +147,7 @@ class Rule:
     ) -> tuple[Tensor, Any]:
         """The chunked form: arguments of the recurrent form, and packed sequences, and the chunk's length."""
         low = self.lowered(*tensors, scale=scale, initial_state=initial_state, cu_seqlens=cu_seqlens, **options)
-        chunk_size = chunk_size * self.substeps
+        chunk_size = chunk_length(chunk_size) * self.substeps
         o, S = run_chunks(
             low.q,
             low.k,
