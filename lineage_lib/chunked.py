@@ -3,16 +3,16 @@
     additive   S_t =                diag(exp g_t) S_{t-1} + k_t v_tᵀ
     delta      S_t = (I − k_t e_tᵀ) diag(exp g_t) S_{t-1} + k_t v_tᵀ        o_t = scale · S_tᵀ q_t
 
-Attention inside a chunk, a recurrence from chunk to chunk. Decays stay logarithms, and every decay
-between two tokens is the exponential of a *sum* of log-decays that lies between them: no difference
-of cumulative sums and no ratio of products, so that nothing overflows, no digits are lost to a large
-common term, and a log-decay of -inf, a reset, is an ordinary number.
+Attention inside a chunk, a recurrence from chunk to chunk. Decays come as logarithms, and what is
+left of one token's write at another is a product of exponentials of *sums* of the log-decays that
+lie between them: no difference of cumulative sums and no ratio of products, so that nothing
+overflows, no digits are lost to a large common term, and a log-decay of -inf, a reset, is an
+ordinary number.
 """
 
 from itertools import islice
 
 import torch
-import torch.nn.functional as F
 
 from lineage_lib.sequences import Sequences
 from lineage_lib.tensors import log_decay, real_tensor, working_dtype
@@ -74,7 +74,7 @@ def chunk_delta(
     :func:`chunk_additive`.
     Source: Yang et al. (2024), Section 3; the solve in place of the inverse is ours.
 
-    >>> q = k = F.normalize(torch.ones(1, 5, 1, 3), dim=-1)
+    >>> q = k = torch.ones(1, 5, 1, 4) / 2  # of length 1
     >>> o, S = chunk_delta(q, k, torch.arange(5.0).reshape(1, 5, 1, 1), k, scale=1.0)
     >>> o[0, -1].item()  # the last value stands alone
     4.0
@@ -164,21 +164,19 @@ class _Chunks:
     """A few chunks of q, k, v, e, g (B, H, n, C, ·), all that does not need the state done at once."""
 
     def __init__(self, q, k, v, e, g, counts: bool, erase_before_decay: bool):
-        decay = _NoDecay() if g is None else _Decay(g)
         value = torch.cat([v, torch.ones_like(v[..., :1])], -1) if counts else v
-        # Scores below and on the diagonal; queries as the state that entered is left to them; keys as the
-        # end of the chunk leaves their writes.
-        self.scores, *erased = decay.scores(k, (q, False), *([] if e is None else [(e, erase_before_decay)]))
-        self.query, carry = decay.since_start(q), decay.until_end(k).mT
-        self.whole = decay.whole
+        # Scores below and on the diagonal; queries, and erase keys, as the state that entered is left to
+        # them; keys as the end of the chunk leaves their writes; what the chunk leaves of a state.
+        readers = [(q, False)] if e is None else [(q, False), (e, erase_before_decay)]
+        scores, readers, kept, self.whole = _decayed(g, readers, k)
+        self.scores, self.query, carry = scores[0], readers[0], kept.mT
         if e is None:
             self.values, self.writes = value, (carry @ value).unbind(2)
             return
         # A token writes its value less what it erases, of the state that entered the chunk and of the
         # chunk's earlier writes: (I + erased) written = value − (e · decay since the start)ᵀ state.
-        erase = decay.since_start(e, erase_before_decay)
-        self.solve = _InverseOfUnitLower.apply(*erased).unbind(2)
-        self.carry, self.erase, self.value = carry.unbind(2), erase.unbind(2), value.unbind(2)
+        self.solve = _InverseOfUnitLower.apply(scores[1]).unbind(2)
+        self.carry, self.erase, self.value = carry.unbind(2), readers[1].unbind(2), value.unbind(2)
         self.values, self.writes = [], None
 
     def walk(self, n: int, S: Tensor) -> Tensor:
@@ -201,73 +199,50 @@ def _add_product(x: Tensor, a: Tensor, b: Tensor, alpha: float = 1.0, beta: floa
     return x_.baddbmm_(a, b, alpha=alpha, beta=beta).view(x.shape)
 
 
-class _Decay:
-    """All decays inside chunks, from their log-decays g (…, C, D), D = 1: one a head, or K: one a channel.
+def _decayed(g: Tensor | None, readers: list[tuple[Tensor, bool]], k: Tensor):
+    """(scores, readers, k, whole): what the chunks' log-decays g (B, H, n, C, 1 or K) do to them.
 
-    Blocks of 1, 2, 4, … C tokens: what is left since a block's start at each of its tokens, and what
-    is left of each token's write at the block's end. For two neighbouring blocks the product of the
-    right one's first factor and the left one's second is what is left of every write of the left at
-    every token of the right. Blocks are joined by the exponential of the other's sum of log-decays,
-    so that a factor is a product of at most log2 C rounded numbers, all of them at most 1.
+    A reader (x, before) reads after its token's decay or before it. Its scores (B, H, n, C, C) are
+    Σ_c x_ic k_jc · (what is left at i of channel c of j's write), on and below the diagonal. Readers
+    come back times what is left of the state that entered the chunk, k times what is left of each
+    write at its end, and whole is what the chunk leaves of a state, (B, H, 1 or K, 1) each, None for no decay.
     """
-
-    def __init__(self, g: Tensor):
-        since, until, total = g.exp(), torch.ones_like(g), g
-        self.neighbours = []  # for h = 1, 2, 4, …: the two factors, (…, C / 2h, h, D) each
-        for h in _halves(g.shape[-2]):
-            since, until = (x.unflatten(-2, (-1, 2, h)) for x in (since, until))
-            self.neighbours.append((since[..., 1, :, :], until[..., 0, :, :]))
-            left, right = total[..., 0::2, :], total[..., 1::2, :]
-            one = torch.ones_like(left)
-            since = (since * torch.stack([one, left.exp()], -2)[..., None, :]).flatten(-4, -2)
-            until = (until * torch.stack([right.exp(), one], -2)[..., None, :]).flatten(-4, -2)
-            total = left + right
-        self.from_start, self.to_end = since, until  # (B, H, n, C, D)
-        self.whole = since[..., -1, :, None].unbind(2)  # (B, H, D, 1) for each chunk
-
-    def scores(self, k: Tensor, *queries: tuple[Tensor, bool]) -> list[Tensor]:
-        """For each (q, earlier) the lower triangle of Σ_c q_ic k_jc exp(log-decay of c after j up to i).
-
-        (B, H, n, C, C). ``earlier``: up to i − 1, and right below the diagonal only.
-        """
-        if self.from_start.shape[-1] > 1:
-            return self._between(k, *queries)
-        one = torch.ones_like(self.from_start)
-        orders = sorted({earlier for _, earlier in queries})
-        kept = dict(zip(orders, self._between(one, *((one, earlier) for earlier in orders))))
-        return [(q @ k.mT) * kept[earlier] for q, earlier in queries]
-
-    def since_start(self, x: Tensor, earlier: bool = False) -> Tensor:
-        """x (B, H, n, C, ·) times what a token has left of the state that entered; ``earlier``: the token before."""
-        return x * (_one_earlier(self.from_start) if earlier else self.from_start)
-
-    def until_end(self, x: Tensor) -> Tensor:
-        """x (B, H, n, C, ·) times what the end of the chunk leaves of a token's write."""
-        return x * self.to_end
-
-    def _between(self, k: Tensor, *queries: tuple[Tensor, bool]) -> list[Tensor]:
-        scores = [torch.diag_embed((q * k).sum(-1)) for q, _ in queries]
-        for h, (since, until) in zip(_halves(k.shape[-2]), self.neighbours):
-            before = (k.unflatten(-2, (-1, 2, h))[..., 0, :, :] * until).mT
-            for (q, earlier), score in zip(queries, scores):
-                later = q.unflatten(-2, (-1, 2, h))[..., 1, :, :] * (_one_earlier(since) if earlier else since)
-                _below(score, h).copy_(later @ before)
-        return scores
+    if g is None:
+        return [(x @ k.mT).tril() for x, _ in readers], [x for x, _ in readers], k, None
+    if g.shape[-1] == k.shape[-1]:
+        return _joined(g, readers, k)
+    # One decay for all channels: join ones, and multiply afterwards.
+    one = torch.ones_like(g)
+    orders = sorted({before for _, before in readers})
+    kept, since, until, whole = _joined(g, [(one, before) for before in orders], one)
+    kept, since = dict(zip(orders, kept)), dict(zip(orders, since))
+    scores = [(x @ k.mT) * kept[before] for x, before in readers]
+    return scores, [x * since[before] for x, before in readers], k * until, whole
 
 
-class _NoDecay:
-    """As :class:`_Decay`, where nothing decays."""
+def _joined(g: Tensor, readers: list[tuple[Tensor, bool]], k: Tensor):
+    """:func:`_decayed` with a decay for each channel of k.
 
-    whole = None
-
-    def scores(self, k: Tensor, *queries: tuple[Tensor, bool]) -> list[Tensor]:
-        return [(q @ k.mT).tril() for q, _ in queries]
-
-    def since_start(self, x: Tensor, earlier: bool = False) -> Tensor:
-        return x
-
-    def until_end(self, x: Tensor) -> Tensor:
-        return x
+    Blocks of 1, 2, 4, … C tokens: readers times what is left since their block's start, keys times
+    what is left at its end. For two neighbouring blocks the right one's readers times the left one's
+    keys are scores. Then each is joined to the other by the exponential of its sum of log-decays: a
+    factor is a product of at most log2 C + 1 rounded numbers, all of them at most 1.
+    """
+    scores = [torch.diag_embed((x * k).sum(-1)) for x, _ in readers]
+    since = [x if before else x * g.exp() for x, before in readers]
+    until, total = k, g
+    for h in _halves(g.shape[-2]):
+        since, until = [x.unflatten(-2, (-1, 2, h)) for x in since], until.unflatten(-2, (-1, 2, h))
+        earlier = until[..., 0, :, :].mT
+        for score, x in zip(scores, since):
+            _below(score, h).copy_(x[..., 1, :, :] @ earlier)
+        left, right = total[..., 0::2, :], total[..., 1::2, :]
+        one = torch.ones_like(left)
+        through_left = torch.stack([one, left.exp()], -2)[..., None, :]
+        since = [(x * through_left).flatten(-4, -2) for x in since]
+        until = (until * torch.stack([right.exp(), one], -2)[..., None, :]).flatten(-4, -2)
+        total = left + right
+    return scores, since, until, total.exp().mT.unbind(2)
 
 
 def _halves(C: int) -> list[int]:
@@ -278,11 +253,6 @@ def _halves(C: int) -> list[int]:
 def _padded(x: Tensor, more: int) -> Tensor:
     """x (B, T, …) with ``more`` zeros after its last token."""
     return torch.cat([x, x.new_zeros(x.shape[0], more, *x.shape[2:])], 1) if more else x
-
-
-def _one_earlier(decay: Tensor) -> Tensor:
-    """What was left one token before, (…, h, D): 1 at the first."""
-    return F.pad(decay[..., :-1, :], (0, 0, 1, 0), value=1.0)
 
 
 def _below(matrix: Tensor, h: int) -> Tensor:
