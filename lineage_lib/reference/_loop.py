@@ -70,3 +70,8 @@ def read(S: Tensor, q: Tensor) -> Tensor:
 def stack(outputs: list[Tensor], like: Tensor) -> Tensor:
     """The tokens' outputs on the time axis, in ``like``'s dtype; for no token, ``like``, which has none."""
     return torch.stack(outputs, 1).to(like.dtype) if outputs else like.clone()
+
+
+def skip(y: Tensor, x: Tensor, D: Tensor | None) -> Tensor:
+    """y + D x, a state space model's skip; y itself without one."""
+    return y if D is None else y + D * x

@@ -9,7 +9,7 @@ float64, else in float32. TypeError for what is not a floating tensor, ValueErro
 import torch
 import torch.nn.functional as F
 
-from lineage_lib.reference._loop import Tensor, heads, outer, read, several, stack, start, take
+from lineage_lib.reference._loop import Tensor, heads, outer, read, several, skip, stack, start, take
 from lineage_lib.tensors import log_decay, step_size
 
 
@@ -40,7 +40,7 @@ def naive_recurrent_s4(x, dt, A, B, C, D=None, *, initial_state=None, output_fin
     for t in range(sizes["T"]):
         h = decay * h + write * x[:, t, :, None]
         y_t = (C * h).sum(-1)
-        y.append(_skip(y_t.real if y_t.is_complex() else y_t, x[:, t], D))
+        y.append(skip(y_t.real if y_t.is_complex() else y_t, x[:, t], D))
     return stack(y, x_in), h if output_final_state else None
 
 
@@ -68,7 +68,7 @@ def naive_recurrent_mamba1(x, dt, A, B, C, D=None, *, initial_state=None, output
     y = []
     for t in range(sizes["T"]):
         h = (dt[:, t, :, None] * A).exp() * h + outer(dt[:, t] * x[:, t], B[:, t])
-        y.append(_skip((h @ C[:, t, :, None])[..., 0], x[:, t], D))
+        y.append(skip((h @ C[:, t, :, None])[..., 0], x[:, t], D))
     return stack(y, x_in), h if output_final_state else None
 
 
@@ -98,7 +98,7 @@ def naive_recurrent_mamba2(x, dt, A, B, C, D=None, *, initial_state=None, output
     for t in range(sizes["T"]):
         decay = (dt[:, t] * A).exp()[..., None, None]
         S = decay * S + outer(B[:, t], dt[:, t, :, None] * x[:, t])
-        y.append(_skip(read(S, C[:, t]), x[:, t], None if D is None else D[:, None]))
+        y.append(skip(read(S, C[:, t]), x[:, t], None if D is None else D[:, None]))
     return stack(y, x_in), S if output_final_state else None
 
 
@@ -143,7 +143,7 @@ def naive_recurrent_mamba3(x, dt, A, lam, B, C, theta, D=None, *, initial_state=
         S = (dt[:, t] * A[:, t]).exp()[..., None, None] * rotate(S.mT, (Δ * theta[:, t])[..., None, :]).mT
         B_last, x_last = B[:, t], x[:, t]
         S = S + outer(λ * Δ * B_last, x_last)
-        y.append(_skip(read(S, C[:, t]), x_last, None if D is None else D[:, None]))
+        y.append(skip(read(S, C[:, t]), x_last, None if D is None else D[:, None]))
     return stack(y, x_in), (S, B_last, x_last) if output_final_state else None
 
 
@@ -179,7 +179,3 @@ def naive_recurrent_rg_lru(x, r, i, Lambda, *, c=8.0, initial_state=None, output
         h = log_a[:, t].exp() * h + write * i[:, t] * x[:, t]
         y.append(h)
     return stack(y, x_in), h if output_final_state else None
-
-
-def _skip(y: Tensor, x: Tensor, D: Tensor | None) -> Tensor:
-    return y if D is None else y + D * x

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from lineage_lib.reference import lightning_log_decay, retention_log_decay
-from lineage_lib.reference._loop import Tensor, heads, outer, read, several, start
+from lineage_lib.reference._loop import Tensor, heads, outer, read, several, skip, start
 from lineage_lib.reference.state_space import rotate
 from lineage_lib.rules.record import Lowered
 from lineage_lib.sequences import Sequences
@@ -180,7 +180,7 @@ def s4(x, dt, A, B, C, D, *, state, sequences, sizes):
 
     def finish(o: Tensor, S: Tensor):
         h = torch.complex(*S.squeeze(-1).chunk(2, -1)) * whole
-        return _skip(o[..., 0], x, D), h.real if real else h
+        return skip(o[..., 0], x, D), h.real if real else h
 
     return Lowered(q, k, x[..., None], g, state, sequences, finish)
 
@@ -191,7 +191,7 @@ def mamba1(x, dt, A, B, C, D, *, state, sequences, sizes):
     state = None if state is None else start({**sizes, "Q": sequences.number}, "initial_state", state, "Q P N", x)
 
     def finish(o: Tensor, S: Tensor):
-        return _skip(o[..., 0], x, D), S[..., 0]
+        return skip(o[..., 0], x, D), S[..., 0]
 
     return Lowered(
         C[:, :, None].expand(every),
@@ -208,7 +208,7 @@ def mamba2(x, dt, A, B, C, D, *, state, sequences, sizes):
     state = None if state is None else start({**sizes, "Q": sequences.number}, "initial_state", state, "Q H N P", x)
 
     def finish(o: Tensor, S: Tensor):
-        return _skip(o, x, None if D is None else D[:, None]), S
+        return skip(o, x, None if D is None else D[:, None]), S
 
     return Lowered(C, B, dt[..., None] * x, dt * A, state, sequences, finish)
 
@@ -237,7 +237,7 @@ def mamba3(x, dt, A, lam, B, C, theta, D, *, state, sequences, sizes):
     def finish(o: Tensor, S: Tensor):
         o = o - ((C * B).sum(-1) * later)[..., None] * x
         S = rotate(S.mT, whole[..., None, :]).mT
-        return _skip(o, x, None if D is None else D[:, None]), (
+        return skip(o, x, None if D is None else D[:, None]), (
             S,
             sequences.last(B, B_last),
             sequences.last(x, x_last),
@@ -292,7 +292,3 @@ def _with_column(S, z, sizes, sequences, v, name: str) -> Tensor:
 def _interleave(*steps: Tensor) -> Tensor:
     """(B, T, …) each into (B, n T, …): a token's n steps one behind the other."""
     return torch.stack(steps, 2).flatten(1, 2)
-
-
-def _skip(y: Tensor, x: Tensor, D: Tensor | None) -> Tensor:
-    return y if D is None else y + D * x
