@@ -72,7 +72,7 @@ def chunk_delta(
     before it is written at k. The delta rule has e = beta k and writes beta v; Gated DeltaNet-2 has
     e = b ⊙ k and writes w ⊙ v. k (B, T, H, K) or (B, T, HV, K); everything else as in
     :func:`chunk_additive`.
-    Source: Yang et al. (2024), Section 3; the solve in place of the inverse is ours.
+    Source: Yang et al. (2024); Yang et al. (2025) with a decay.
 
     >>> q = k = torch.ones(1, 5, 1, 4) / 2  # of length 1
     >>> o, S = chunk_delta(q, k, torch.arange(5.0).reshape(1, 5, 1, 1), k, scale=1.0)
