@@ -79,11 +79,11 @@ def test_gradients_of_every_form(rule, reset):
         generator = torch.Generator().manual_seed(3)
         loss = sum((x.abs() * torch.rand(x.shape, generator=generator)).sum() for x in [o, *ladder.parts(after)])
         # mLSTM's m is a scale that the other two parts of the state follow: it has no gradient of its own.
-        used = before[:2] if rule.name == "mlstm" else before
+        used = before[:2] if "m" in rule.state_parts else before
         return torch.autograd.grad(loss, [*inputs, *used], allow_unused=True)
 
     def unscaled(form):
-        if rule.name != "mlstm":
+        if "m" not in rule.state_parts:
             return form
 
         def with_plain_state(rule, inputs, before):
@@ -97,7 +97,7 @@ def test_gradients_of_every_form(rule, reset):
     for form in (chunked, matrix):
         for name, got, expected in zip(names, gradients(unscaled(form)), wanted):
             got = torch.zeros_like(expected) if got is None else got
-            assert ratio(got, expected) <= 10 * allowed(torch.float64, T, "gate gradient"), f"{form.__name__}: d{name}"
+            assert ratio(got, expected) <= allowed(torch.float64, T, "gate gradient"), f"{form.__name__}: d{name}"
 
 
 @EVERY
@@ -105,7 +105,7 @@ def test_gradcheck_of_the_chunked_form(rule):
     tensors = ladder.stream(rule, 5, B=1, H=1, K=2, V=3)
     state = ladder.state_before(rule, B=1, H=1, K=2, V=3)
     before = ladder.parts(state)
-    if rule.name == "mlstm":
+    if "m" in rule.state_parts:
         before = before[:2]  # as above: the output does not depend on m
 
     def form(*arguments):
@@ -113,7 +113,7 @@ def test_gradcheck_of_the_chunked_form(rule):
         o, after = chunked(rule, arguments[: len(tensors)], ladder.same_structure(state, given), chunk_size=2)
         return (o, *ladder.parts(after)[: len(before)])
 
-    if rule.name == "mlstm":
+    if "m" in rule.state_parts:
 
         def form(*arguments, chunked_form=form):
             return chunked_form(*arguments)[0]
