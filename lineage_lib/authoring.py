@@ -141,9 +141,17 @@ def split_id(identity: str, path: Path) -> tuple[Exercise, str]:
 def run(notebook: nbformat.NotebookNode, folder: Path) -> None:
     """Execute in place, in ``folder``, with outputs that do not depend on the moment."""
     client = NotebookClient(
-        notebook, timeout=300, record_timing=False, coalesce_streams=True, resources={"metadata": {"path": str(folder)}}
+        notebook,
+        timeout=300,
+        record_timing=False,
+        coalesce_streams=True,
+        store_widget_state=False,
+        resources={"metadata": {"path": str(folder)}},
     )
     client.execute()
+    for cell in notebook.cells:  # a widget's model has a random name, and is gone with its kernel
+        for output in cell.get("outputs", []):
+            output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
     notebook.metadata["language_info"] = {"name": "python"}
 
 

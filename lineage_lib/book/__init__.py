@@ -5,6 +5,7 @@
 ``lines``      punctuation stays with its formula
 ``family``     the family-tree page, from the table of rules
 ``peers``      how far other people's functions are from ours, from the committed results
+``pieces``     the interactive pieces, alive without a kernel
 ``numbering``  "Theorem 3.1": the chapter's number comes from its file's name
 """
 
@@ -50,8 +51,8 @@ def chapter_number(docname: str) -> int | None:
 
 def setup(app) -> dict:
     """Register with Sphinx; named under ``extensions`` in ``_config.yml``."""
-    from lineage_lib.book import citations, display, family, lines, numbering, peers
+    from lineage_lib.book import citations, display, family, lines, numbering, peers, pieces
 
-    for part in (citations, display, family, lines, numbering, peers):
+    for part in (citations, display, family, lines, numbering, peers, pieces):
         part.setup(app)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
