@@ -1,0 +1,311 @@
+"""Chapter 11, third part: eigenvalues, the gate with the largest norm, a sequence that grows (11.8 to 11.10)."""
+
+from itertools import product
+
+import numpy as np
+
+from lineage_lib.checks import Malformed
+from lineage_lib.exercises._ch11_steps import ADA, draw_key
+from lineage_lib.exercises.record import Case, Exercise, Mistake
+
+
+def transition(k, alpha, b):
+    """(I − k (b ⊙ k)ᵀ) diag(α)."""
+    return (np.eye(len(k)) - np.outer(k, b * k)) * alpha
+
+
+# --- 11.8 eigenvalues through a symmetric matrix ------------------------------------------------
+
+
+def _eigenvalue_cases(rng):
+    def token(K, *, alpha=None, b=None):
+        alpha = rng.uniform(0.2, 1.0, K) if alpha is None else np.asarray(alpha, float)
+        return draw_key(rng, K), alpha, rng.uniform(0.1, 1.0, K) if b is None else np.asarray(b, float)
+
+    return [
+        Case((ADA, np.ones(2), np.array([1.0, 0.0])), "by hand: 0.36 and 1"),
+        Case((ADA, np.array([0.5, 1.0]), np.ones(2)), "by hand: KDA with beta = 1: 0 and 0.68"),
+        Case(token(1), "K = 1"),
+        Case(token(2), "K = 2"),
+        Case(token(3), ""),
+        Case(token(4, alpha=np.ones(4)), "no decay"),
+        Case(token(4, alpha=np.full(4, 0.7)), "one decay for all channels"),
+        Case(token(3, b=np.zeros(3)), "b = 0: the decays themselves"),
+        Case(token(4, b=[0.0, 1.0, 1.0, 0.0]), "two channels are not consulted"),
+        Case(token(3, alpha=[0.6, 0.0, 0.9]), "alpha[1] = 0: a channel is cleared"),
+        Case(token(3, b=np.ones(3)), "b = 1: one eigenvalue is 0"),
+        Case(token(30), "thirty channels"),
+    ]
+
+
+def eigenvalue_oracle(k, alpha, b):
+    u = k * np.sqrt(b * alpha)
+    return np.linalg.eigvalsh(np.diag(alpha) - np.outer(u, u))
+
+
+EIGENVALUES = Exercise(
+    id="11.8",
+    name="transition_eigenvalues",
+    title="eigenvalues via a symmetric matrix",
+    points=2,
+    minutes=8,
+    difficulty="core",
+    returns=("eigenvalues[i]",),
+    cases=_eigenvalue_cases,
+    oracle=eigenvalue_oracle,
+    mistakes=(
+        Mistake(
+            "eigvalsh-of-the-transition",
+            "np.linalg.eigvalsh was given the transition, which is not symmetric: it looks at the lower triangle "
+            "alone and takes the upper one to be its mirror image",
+            lambda k, alpha, b: np.linalg.eigvalsh(transition(k, alpha, b)),
+        ),
+        Mistake(
+            "decay-missing-in-u",
+            "u was made without the decay; the diagonal scaling gives u = k ⊙ √(b ⊙ α)",
+            lambda k, alpha, b: np.linalg.eigvalsh(np.diag(alpha) - np.outer(k * np.sqrt(b), k * np.sqrt(b))),
+        ),
+        Mistake(
+            "root-missing",
+            "u was made without the root, so that gate and decay came in squared",
+            lambda k, alpha, b: np.linalg.eigvalsh(np.diag(alpha) - np.outer(k * b * alpha, k * b * alpha)),
+        ),
+        Mistake(
+            "identity-for-the-decay",
+            "u uᵀ was subtracted from the identity; it is subtracted from the diagonal matrix of the decays",
+            lambda k, alpha, b: np.linalg.eigvalsh(
+                np.eye(len(k)) - np.outer(k * np.sqrt(b * alpha), k * np.sqrt(b * alpha))
+            ),
+        ),
+        Mistake(
+            "added",
+            "u uᵀ was added; erasing subtracts it",
+            lambda k, alpha, b: np.linalg.eigvalsh(
+                np.diag(alpha) + np.outer(k * np.sqrt(b * alpha), k * np.sqrt(b * alpha))
+            ),
+        ),
+        Mistake(
+            "singular-values",
+            "these are singular values of the transition, which say how much one step may stretch; asked are its "
+            "eigenvalues",
+            lambda k, alpha, b: np.linalg.svd(transition(k, alpha, b), compute_uv=False)[::-1],
+        ),
+        Mistake(
+            "descending",
+            "the eigenvalues are right and come from the largest down; asked is ascending order",
+            lambda k, alpha, b: eigenvalue_oracle(k, alpha, b)[::-1],
+        ),
+    ),
+    hints=(
+        "None of your numbers may be below 0 or above the largest decay, and their product is the product of the "
+        "decays times one minus the sum of `b * k**2`.",
+        "The proof names a symmetric matrix with the same eigenvalues. It is a diagonal matrix minus an outer product.",
+        "Both factors of the outer product are the same vector: the key, entry by entry times a root.",
+        "Under the root stand the erase gate and the decay. `np.linalg.eigvalsh` returns ascending real numbers.",
+    ),
+)
+
+
+# --- 11.9 the gate with the largest norm --------------------------------------------------------
+
+UNEVEN = np.sqrt([0.226, 0.55, 0.224])
+
+
+def _gate_cases(rng):
+    return [
+        Case((np.array([3**-0.5, -((2 / 3) ** 0.5)]),), "by hand: the first channel holds a third of the square"),
+        Case((ADA,), "Ada's key"),
+        Case((np.ones(1),), "K = 1: with one channel nothing can grow"),
+        Case((np.array([0.0, 1.0, 0.0]),), "the key owns a channel: nothing can grow"),
+        Case((np.full(4, -0.5),), "four equal channels"),
+        Case((np.full(6, 6**-0.5),), "six equal channels"),
+        Case((draw_key(rng, 2),), "K = 2"),
+        Case((draw_key(rng, 3),), ""),
+        Case((UNEVEN,), "no subset of channels holds exactly a third"),
+        Case((draw_key(rng, 5),), ""),
+        Case((draw_key(rng, 8),), "K = 8: 256 corners"),
+    ]
+
+
+def _best_corner(k, score):
+    corners = np.array(list(product((0.0, 1.0), repeat=len(k))))
+    return corners[np.argmax([score(b) for b in corners])]
+
+
+def gate_oracle(k):
+    return _best_corner(k, lambda b: np.linalg.norm(transition(k, 1.0, b), ord=2))
+
+
+def _norm_of_gate(b, k):
+    b = np.asarray(b, dtype=float)
+    if b.shape != k.shape:
+        raise Malformed(f"b has the wrong shape: got {b.shape}, expected {k.shape}")
+    if not ((b >= 0) & (b <= 1)).all():
+        raise Malformed("every entry of b must lie between 0 and 1")
+    return np.linalg.norm(transition(k, 1.0, b), ord=2)
+
+
+def _one_channel(k, index):
+    return (np.arange(len(k)) == index).astype(float)
+
+
+GATE = Exercise(
+    id="11.9",
+    name="worst_gate",
+    title="the gate that stretches most",
+    points=3,
+    minutes=12,
+    difficulty="core",
+    returns=("norm",),
+    view=_norm_of_gate,
+    cases=_gate_cases,
+    oracle=gate_oracle,
+    mistakes=(
+        Mistake(
+            "open-everywhere",
+            "b = 1 everywhere is DeltaNet with beta = 1, a projection: it stretches nothing",
+            lambda k: np.ones(len(k)),
+        ),
+        Mistake(
+            "shut-everywhere",
+            "b = 0 everywhere is the identity: it stretches nothing",
+            lambda k: np.zeros(len(k)),
+        ),
+        Mistake(
+            "half-open",
+            "an even gate is DeltaNet with a smaller beta, whose norm is 1; the norm is largest at a corner, where "
+            "each entry is 0 or 1",
+            lambda k: np.full(len(k), 0.5),
+        ),
+        Mistake(
+            "largest-channel",
+            "only the channel with the largest entry of the key is open; compare the norms of all corners",
+            lambda k: _one_channel(k, np.argmax(np.abs(k))),
+        ),
+        Mistake(
+            "smallest-channel",
+            "only the channel with the smallest entry of the key is open; compare the norms of all corners",
+            lambda k: _one_channel(k, np.argmin(np.abs(k))),
+        ),
+        Mistake(
+            "complement",
+            "open and shut have changed places: where your gate is 0 the worst gate is 1",
+            lambda k: 1 - gate_oracle(k),
+        ),
+        Mistake(
+            "nearest-to-a-third",
+            "this corner's share of the key's square is the nearest to a third; on the two sides of a third the norm "
+            "falls off differently, so compare the norms themselves",
+            lambda k: _best_corner(k, lambda b: -abs(np.sum(b * k**2) - 1 / 3)),
+        ),
+    ),
+    hints=(
+        "Compute the norm that your gate gives and compare it with 2 / √3. For the first case it can be reached.",
+        "The norm is convex in the gate, so a largest one is at a corner: every entry 0 or 1. How many corners are "
+        "there for K channels?",
+        "`itertools.product((0.0, 1.0), repeat=len(k))` gives all corners. Build the matrix for each, or use the "
+        "closed form of its norm.",
+        "Keep the corner with the largest norm: `max` with a `key` function, or `np.argmax` over a list of norms.",
+    ),
+)
+
+
+# --- 11.10 a sequence that grows ----------------------------------------------------------------
+
+
+def _pair_cases(rng):
+    return [Case((K,), f"K = {K}") for K in (2, 3, 4, 6, 9)]
+
+
+def _pair(K, s, *, flip=1.0, gates=((1.0, 0.0), (0.0, 1.0))):
+    """Keys (−s, c), (c, −s) in the first two channels, and their gates; flip changes one sign."""
+    c = np.sqrt(1 - s**2)
+    keys, b = np.zeros((2, K)), np.zeros((2, K))
+    keys[:, :2] = (-s * flip, c), (c, -s)
+    b[:, :2] = gates
+    return keys, b
+
+
+def pair_oracle(K):
+    return _pair(K, 6**-0.5)
+
+
+def _growth(returned, K):
+    if not isinstance(returned, list | tuple) or len(returned) != 2:
+        raise Malformed("expected two values: keys and b")
+    keys, b = (np.asarray(z, dtype=float) for z in returned)
+    for name, array in (("keys", keys), ("b", b)):
+        if array.shape != (2, K):
+            raise Malformed(f"{name} has the wrong shape: got {array.shape}, expected {(2, K)}")
+    if not np.allclose(np.linalg.norm(keys, axis=1), 1.0, rtol=0, atol=1e-6):
+        raise Malformed("every key must have length 1")
+    if not ((b >= 0) & (b <= 1)).all():
+        raise Malformed("every entry of b must lie between 0 and 1")
+    once = transition(keys[1], 1.0, b[1]) @ transition(keys[0], 1.0, b[0])
+    return min(np.sqrt(np.abs(np.linalg.eigvals(once)).max()), 1.1)
+
+
+PAIR = Exercise(
+    id="11.10",
+    name="growing_pair",
+    title="two tokens that grow a state",
+    points=3,
+    minutes=15,
+    difficulty="hard",
+    returns=("growth a token, where 1.1 is enough",),
+    view=_growth,
+    cases=_pair_cases,
+    oracle=pair_oracle,
+    mistakes=(
+        Mistake(
+            "angle-of-the-largest-norm",
+            "at this angle one step stretches most, by 2 / √3; what one step stretches the next need not stretch "
+            "again, and the pair grows more slowly than asked",
+            lambda K: _pair(K, 3**-0.5),
+        ),
+        Mistake(
+            "signs-at-odds",
+            "the two keys push in opposite directions: the first token's leak into the other channel comes back with "
+            "the other sign, and the state turns and shrinks",
+            lambda K: _pair(K, 6**-0.5, flip=-1.0),
+        ),
+        Mistake(
+            "the-same-gate-twice",
+            "both tokens consult the same channel; nothing comes back, and the pair does not grow",
+            lambda K: _pair(K, 6**-0.5, gates=((1.0, 0.0), (1.0, 0.0))),
+        ),
+        Mistake(
+            "gates-exchanged",
+            "each token consults the channel in which its key is large, and erases most of it; it has to consult the "
+            "one in which its key is small",
+            lambda K: _pair(K, 6**-0.5, gates=((0.0, 1.0), (1.0, 0.0))),
+        ),
+        Mistake(
+            "gates-open",
+            "with open gates these are two projections, whose product cannot grow",
+            lambda K: _pair(K, 6**-0.5, gates=((1.0, 1.0), (1.0, 1.0))),
+        ),
+        Mistake(
+            "gates-half-open",
+            "the gates consult the right channels, but only by half; the pair grows more slowly than asked",
+            lambda K: _pair(K, 6**-0.5, gates=((0.5, 0.0), (0.0, 0.5))),
+        ),
+        Mistake(
+            "small-angle",
+            "this pair grows, but more slowly than asked: the keys lean too little into the channel that is consulted",
+            lambda K: _pair(K, 0.1),
+        ),
+    ),
+    hints=(
+        "Form the product of the two transitions, newest on the left, and take the largest modulus of its eigenvalues. "
+        "Its square root is the growth a token.",
+        "Two channels are enough; any others may have zeros in both keys. Let one token consult channel 0 only and the "
+        "other channel 1 only.",
+        "Each key should be large in the channel that is not consulted and small in the one that is. Scan the small "
+        "entry from 0 to 1.",
+        "If nothing grows, look at signs: where the entries of one key have opposite signs, those of the other must "
+        "have opposite signs too. A small entry near 0.4 will do.",
+    ),
+)
+
+EXERCISES = (EIGENVALUES, GATE, PAIR)

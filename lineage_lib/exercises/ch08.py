@@ -1,0 +1,5 @@
+"""Chapter 08, the delta rule is one step of learning: ten exercises, in three parts."""
+
+from lineage_lib.exercises import _ch08_gates, _ch08_steps, _ch08_views
+
+EXERCISES = (*_ch08_steps.EXERCISES, *_ch08_gates.EXERCISES, *_ch08_views.EXERCISES)
