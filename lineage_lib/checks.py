@@ -135,7 +135,7 @@ class _Outcome:
     parts: list[np.ndarray] = field(default_factory=list)
     error: BaseException | None = None
     trouble: str = ""
-    mutated: str = ""
+    mutated: list[str] = field(default_factory=list)
     peak_bytes: int = 0
     printed: str = ""
 
@@ -166,8 +166,7 @@ def _call(exercise: Exercise, function: Callable, case: Case) -> _Outcome:
             tracemalloc.stop()
         outcome.printed = out.getvalue()
     names = _argument_names(exercise)
-    changed = [n for n, a, b in zip(names, args, case.args) if not _unchanged(a, b)]
-    outcome.mutated = ", ".join(changed)
+    outcome.mutated = [n for n, a, b in zip(names, args, case.args) if not _unchanged(a, b)]
     try:
         outcome.parts = _parts(exercise, output, case)
     except Malformed as error:
@@ -283,15 +282,20 @@ def _wrong_entries(got: np.ndarray, expected: np.ndarray, allowed: float) -> np.
     return ~(near | same)
 
 
-def _same(exercise: Exercise, a: _Outcome, b: _Outcome) -> bool:
-    """Two calls did the same thing: equal values, or the same failure."""
-    if a.error is not None or b.error is not None:
-        return type(a.error) is type(b.error) and _said(a.error) == _said(b.error)
-    if a.trouble != b.trouble or len(a.parts) != len(b.parts):
+def _same(exercise: Exercise, known: _Outcome, got: _Outcome) -> bool:
+    """A call did what a known mistake does: equal values, or the same failure.
+
+    A mistake that changes an argument is named for that one only; who makes another mistake and
+    changes an argument besides is told of the values first.
+    """
+    if known.error is not None or got.error is not None:
+        return type(known.error) is type(got.error) and _said(known.error) == _said(got.error)
+    if known.trouble != got.trouble or len(known.parts) != len(got.parts):
         return False
-    return all(
-        x.shape == y.shape and not _wrong_entries(x, y, _allowed(exercise, y)).any() for x, y in zip(a.parts, b.parts)
-    )
+    if known.mutated and known.mutated != got.mutated:
+        return False
+    pairs = zip(known.parts, got.parts)
+    return all(x.shape == y.shape and not _wrong_entries(x, y, _allowed(exercise, y)).any() for x, y in pairs)
 
 
 def _compare(exercise: Exercise, case: Case, expected: _Outcome, got: _Outcome) -> _Problem | None:
@@ -307,9 +311,7 @@ def _compare(exercise: Exercise, case: Case, expected: _Outcome, got: _Outcome) 
         if problem is not None:
             return problem
     if got.mutated:
-        return _Problem(
-            "wrong", f"your function changed its input {got.mutated} in place; work on a copy: {got.mutated}.copy()"
-        )
+        return _Problem("wrong", _changed(exercise, case, got.mutated))
     if case.max_bytes is not None and got.peak_bytes > case.max_bytes:
         return _Problem(
             "memory",
@@ -317,6 +319,19 @@ def _compare(exercise: Exercise, case: Case, expected: _Outcome, got: _Outcome) 
             (("memory", f"peak {_bytes(got.peak_bytes)}, allowed {_bytes(case.max_bytes)}"),),
         )
     return None
+
+
+def _changed(exercise: Exercise, case: Case, names: list[str]) -> str:
+    """What to do about arguments that were changed, with a call for each that is valid as it stands."""
+    values = dict(zip(_argument_names(exercise), case.args))
+    calls = [f"{n}.clone()" if hasattr(values[n], "clone") else f"{n}.copy()" for n in names]
+    inputs, copies = ("input", "a copy") if len(names) == 1 else ("inputs", "copies")
+    return f"your function changed its {inputs} {_listed(names)} in place; work on {copies}: {_listed(calls)}"
+
+
+def _listed(words: list[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _overwritten(exercise: Exercise, returned) -> tuple[int, Case, _Problem, _Outcome] | None:
@@ -357,7 +372,8 @@ def _compare_part(exercise: Exercise, returned: str, want: np.ndarray, have: np.
     coarse = have.dtype.kind == "f" and have.dtype.itemsize < 8
     if coarse:  # rounding to this dtype, and not a mistake, explains the difference
         coarse = difference <= 100 * float(np.finfo(have.dtype).eps) * _scale(want)
-    if want.dtype.kind == "f" and (have.dtype.kind in "biu" or coarse):
+    whole = have.dtype.kind in "biu" and want.ndim > 0  # a single whole number may be what it is: min(2, x)
+    if want.dtype.kind == "f" and (whole or coarse):
         why = f"it keeps about {np.finfo(have.dtype).precision + 1} digits" if coarse else "it cannot hold these values"
         dtype = ("dtype", f"got {have.dtype}, expected {want.dtype}: {why}")
         return _Problem("wrong", f"{label} has the wrong dtype", (dtype, *lines, size, values))

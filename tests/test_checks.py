@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from lineage_lib import checks, matrices
 from lineage_lib.checks import CheckFailed, Malformed, check, judge
@@ -134,6 +135,44 @@ def test_changed_input_is_named():
         return S
 
     assert "changed its input v in place; work on a copy: v.copy()" in message(in_place)
+
+
+def test_each_changed_input_is_named_with_a_call_that_copies_it():
+    def both(k, v):
+        S = np.outer(k, v)
+        k *= 0
+        v *= 0
+        return S
+
+    def tensor_changed(k, v):
+        S = k[:, None] * v
+        v.zero_()
+        return S
+
+    assert "changed its inputs k and v in place; work on copies: k.copy() and v.copy()" in message(both)
+    tensors = Case((torch.tensor([1.0, 2.0]), torch.tensor([3.0, 5.0])))
+    text = message(tensor_changed, cases=lambda rng: [tensors], oracle=lambda k, v: k[:, None] * v, mistakes=())
+    assert "changed its input v in place; work on a copy: v.clone()" in text
+
+
+def test_a_mistake_that_changes_an_argument_is_named_for_that_argument_only():
+    def changes(argument):
+        def change(k, v):
+            S = np.outer(k, v)
+            (k if argument == "k" else v)[:] = 0
+            return S
+
+        return change
+
+    known = {"mistakes": (Mistake("key-changed", "the key was made 0", changes("k")),)}
+    assert judge(exercise(**known), changes("k")).mistake == "key-changed"
+    assert judge(exercise(**known), changes("v")).mistake is None
+
+
+def test_a_single_whole_number_is_no_matter_of_dtype():
+    """A minimum of 2 and something larger is the number 2, and wrong as a number."""
+    largest = {"oracle": lambda k, v: 2.5 * np.sum(k), "returns": ("x",), "mistakes": ()}
+    assert "x has wrong values" in message(lambda k, v: 2, **largest)
 
 
 def test_result_that_a_later_call_overwrites_is_named():

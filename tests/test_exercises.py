@@ -78,7 +78,7 @@ def test_record_is_complete(exercise):
     assert exercise.points >= 1
     assert exercise.minutes >= 1
     assert exercise.difficulty in DIFFICULTIES
-    assert 4 <= len(exercise.mistakes) <= 8
+    assert 4 <= len(exercise.mistakes) <= 10
     assert len({m.name for m in exercise.mistakes}) == len(exercise.mistakes)
     assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", m.name) for m in exercise.mistakes)
     assert len({len(exercise.seeded_cases(seed)) for seed in SEEDS}) == 1, "the ok line must not depend on the seed"

@@ -1,5 +1,7 @@
 """Chapter 08's theorems, item by item, on random draws in float64."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -207,6 +209,21 @@ def test_additive_error_in_squares():
         values = rng.standard_normal((20_000, n, 4))
         off = values.sum(axis=1) - values[:, -1]
         assert abs(np.mean(off**2) / (n - 1) - 1) < 0.03
+
+
+def test_additive_error_of_a_written_name():
+    """The mean error at token t: binomial counts of at least one write, and lengths of normal vectors."""
+    rng, V = np.random.default_rng(2), 16
+    half = [math.gamma((V + d) / 2) for d in (1, -1, 0)]
+    for t in (10, 50):
+        n = np.arange(1, t + 1)
+        weights = np.array([math.comb(t, i) for i in n.tolist()]) * (1 / 8) ** n * (7 / 8) ** (t - n)
+        theory = half[0] * half[1] / half[2] ** 2 * (weights * np.sqrt(n - 1)).sum() / weights.sum()
+        counts = rng.binomial(t, 1 / 8, 200_000)
+        counts = counts[counts > 0]
+        noise, value = np.linalg.norm(rng.standard_normal((2, len(counts), V)), axis=2)
+        assert abs(np.mean(np.sqrt(counts - 1) * noise / value) - theory) < 0.01
+    assert round(half[0] * half[1] / half[2] ** 2, 3) == 1.034
 
 
 # --- thm-08-implicit, MesaNet -------------------------------------------------------------------

@@ -38,6 +38,7 @@ def _delta_cases(rng):
         Case(silent, "k = 0: nothing is read and nothing written"),
         Case((np.zeros((3, 2)), *step(3, 2, 0.4)[1:]), "an empty state"),
         Case((np.outer(exact, exact[:3]), exact, exact[1:], 0.5), "32-bit floats"),
+        Case(step(24, 17, 0.7), "24 key channels, 17 value channels"),
     ]
 
 
@@ -50,6 +51,13 @@ def _in_place(S, k, v, beta):
     return S
 
 
+def _value_overwritten(S, k, v, beta):
+    write = v
+    write -= S.T @ k
+    write *= beta
+    return S + np.outer(k, write)
+
+
 def _value_first(S, k, v, beta):
     return S + beta * np.outer(v - S @ k, k)
 
@@ -59,7 +67,7 @@ DELTA_STEP = Exercise(
     name="delta_step",
     title="write the correction",
     points=2,
-    minutes=6,
+    minutes=4,
     difficulty="warm-up",
     returns=("S[k, v]",),
     cases=_delta_cases,
@@ -71,6 +79,17 @@ DELTA_STEP = Exercise(
             lambda S, k, v, beta: S + np.outer(k, v),
         ),
         Mistake(
+            "never-corrected",
+            "beta scaled the new value, and nothing was erased; the write is beta times the error, the value minus "
+            "what was read",
+            lambda S, k, v, beta: S + beta * np.outer(k, v),
+        ),
+        Mistake(
+            "beta-forgotten",
+            "the whole error was written, which is right for beta = 1; a fraction beta of it is asked",
+            lambda S, k, v, beta: delta_oracle(S, k, v, 1.0),
+        ),
+        Mistake(
             "beta-on-the-write-only",
             "beta multiplied the new value alone, and the old one was erased in full; it belongs to the whole error",
             lambda S, k, v, beta: S + np.outer(k, beta * v - S.T @ k),
@@ -79,11 +98,6 @@ DELTA_STEP = Exercise(
             "beta-on-the-erase-only",
             "beta multiplied what was read alone, and the new value was written in full; it belongs to the whole error",
             lambda S, k, v, beta: S + np.outer(k, v - beta * (S.T @ k)),
-        ),
-        Mistake(
-            "beta-twice",
-            "beta was applied twice, once too often; the write is beta times the error, not its square",
-            lambda S, k, v, beta: S + beta**2 * np.outer(k, v - S.T @ k),
         ),
         Mistake(
             "wrong-sign",
@@ -106,6 +120,12 @@ DELTA_STEP = Exercise(
             "the new state is right, but it was made inside the old one; the caller still needs that, so add to it "
             "without changing it",
             _in_place,
+        ),
+        Mistake(
+            "value-overwritten",
+            "the new state is right, but `write` is another name for `v`, and `-=` or `*=` on it changes `v`; `write "
+            "= …` with a product or a difference makes a new array",
+            _value_overwritten,
         ),
     ),
     hints=(
@@ -170,7 +190,7 @@ GRADIENT = Exercise(
     name="loss_gradient",
     title="the slope of the squared error",
     points=2,
-    minutes=8,
+    minutes=6,
     difficulty="core",
     returns=("gradient[k, v]",),
     cases=_gradient_cases,
@@ -269,7 +289,7 @@ CHANGES = Exercise(
     name="answer_changes",
     title="what other keys hear",
     points=2,
-    minutes=7,
+    minutes=5,
     difficulty="core",
     returns=("change[n, v]",),
     cases=_change_cases,
@@ -365,7 +385,7 @@ LARGEST = Exercise(
     name="largest_beta",
     title="how large a step may be",
     points=1,
-    minutes=6,
+    minutes=5,
     difficulty="warm-up",
     returns=("beta",),
     cases=_beta_cases,

@@ -1,4 +1,4 @@
-"""Chapter 08, third part: the same regression, solved exactly (8.9 and 8.10)."""
+"""Chapter 08, fourth part: the same regression, solved exactly (8.9 and 8.10)."""
 
 import numpy as np
 
@@ -46,7 +46,7 @@ IMPLICIT = Exercise(
     name="implicit_step",
     title="land on the minimum",
     points=2,
-    minutes=8,
+    minutes=5,
     difficulty="core",
     returns=("S[k, v]",),
     cases=_implicit_cases,
@@ -63,9 +63,20 @@ IMPLICIT = Exercise(
             lambda S, k, v, beta: S + np.outer(k, beta * v - beta / (1 + beta * (k @ k)) * (S.T @ k)),
         ),
         Mistake(
+            "epsilon-on-the-write-only",
+            "epsilon multiplied the write and beta the erase; epsilon stands on both",
+            lambda S, k, v, beta: S + np.outer(k, beta / (1 + beta * (k @ k)) * v - beta * (S.T @ k)),
+        ),
+        Mistake(
             "unit-key-assumed",
             "beta was divided by 1 + beta, right for keys of length 1; the squared length is missing",
             _with_epsilon(lambda beta, square: beta / (1 + beta)),
+        ),
+        Mistake(
+            "key-normalised",
+            "the key was divided by its length; the step uses the key as it comes, and the denominator takes care of "
+            "it",
+            lambda S, k, v, beta: implicit_oracle(S, k / np.linalg.norm(k), v, beta),
         ),
         Mistake(
             "length-not-squared",
@@ -156,7 +167,7 @@ RIDGE = Exercise(
     name="ridge_read",
     title="read the least-squares memory",
     points=2,
-    minutes=8,
+    minutes=5,
     difficulty="core",
     returns=("o[v]",),
     cases=_ridge_cases,

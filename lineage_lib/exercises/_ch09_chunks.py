@@ -39,9 +39,9 @@ def output_oracle(Q, K, D, S0):
     return _output(Q, K, D, S0)
 
 
-def _output(Q, K, D, S0, *, mask=np.tril, read=None, kept=None):
+def _output(Q, K, D, S0, *, mask=np.tril, read=None, kept=None, at=None):
     S = (S0 if kept is None else kept) + K.T @ D
-    return Q @ (S0 if read is None else read) + mask(Q @ K.T) @ D, S
+    return (Q if at is None else at) @ (S0 if read is None else read) + mask(Q @ K.T) @ D, S
 
 
 OUTPUT = Exercise(
@@ -90,6 +90,21 @@ OUTPUT = Exercise(
             "the queries read the state that leaves the chunk and its writes once more; they read the one that enters",
             lambda Q, K, D, S0: _output(Q, K, D, S0, read=S0 + K.T @ D),
         ),
+        Mistake(
+            "state-read-at-the-keys",
+            "the outputs read S0 at the keys, K S0; what is asked is asked with the queries",
+            lambda Q, K, D, S0: _output(Q, K, D, S0, at=K),
+        ),
+        Mistake(
+            "subtracted",
+            "what the chunk writes was subtracted; D is the difference already, so it is added",
+            lambda Q, K, D, S0: _output(Q, K, -D, S0),
+        ),
+        Mistake(
+            "state-transposed",
+            "the state has values for rows, Dᵀ K; its rows are key channels, Kᵀ D",
+            lambda Q, K, D, S0: (output_oracle(Q, K, D, S0)[0], S0.T + D.T @ K),
+        ),
     ),
     hints=(
         "With corrected values the chunk is linear attention: nothing is erased any more.",
@@ -125,6 +140,11 @@ def _whole_heads(rng):
         (first, 6, "beta = 0 at some tokens, the first and the last among them"),
         (last, 5, "the last value is 1e20"),
         (draw_head(rng, 8, 3, 2, norms=(1.8, 2.2)), 3, "keys of norm near 2"),
+        (
+            near(rng, draw_head(rng, 64, 6, 3, beta=(0.9, 1.0)), 0.98),
+            64,
+            "64 nearly equal keys, cosine 0.98, one chunk",
+        ),
         (unit_head(rng, 300, 5, 3), 16, "300 tokens"),
     ]
 
@@ -143,14 +163,17 @@ def delta_oracle(Q, K, V, beta, T_c, S0=None):
     return _delta(Q, K, V, beta, T_c, S0)
 
 
-def _delta(Q, K, V, beta, T_c, S0=None, *, A=lower, mask=np.tril, carried=True, corrected=True, upto=None):
+def _delta(Q, K, V, beta, T_c, S0=None, *, A=lower, mask=np.tril, right=None, old=lambda S: S, carried=True,
+           late=False, upto=None):  # fmt: skip
     S0 = np.zeros((K.shape[1], V.shape[1])) if S0 is None else S0
     S, O = S0, np.zeros(V.shape)
     for start in range(0, len(V) if upto is None else upto, T_c):
         j = slice(start, start + T_c)
         S = S if carried else S0
-        D = solve(A(K[j], beta[j]), beta[j, None] * (V[j] - K[j] @ (S if corrected else np.zeros_like(S))))
-        O[j], S = Q[j] @ S + mask(Q[j] @ K[j].T) @ D, S + K[j].T @ D
+        b, found = beta[j, None], K[j] @ S
+        D = solve(A(K[j], beta[j]), b * (V[j] - found) if right is None else right(b, V[j], K[j], found, S0))
+        left = old(S) + K[j].T @ D
+        O[j], S = Q[j] @ (left if late else S) + mask(Q[j] @ K[j].T) @ D, left
     return O, S
 
 
@@ -170,19 +193,9 @@ DELTA = Exercise(
     oracle=delta_oracle,
     mistakes=(
         Mistake(
-            "sign",
-            "I − A was solved; the matrix is I + A",
-            _delta_with(A=lambda K, beta: -lower(K, beta)),
-        ),
-        Mistake(
             "diagonal-in-a",
             "A has the diagonal of beta K Kᵀ; a token is corrected by earlier tokens only, so A is strictly lower",
             _delta_with(A=lambda K, beta: np.tril(beta[:, None] * (K @ K.T))),
-        ),
-        Mistake(
-            "beta-on-columns",
-            "beta scaled the columns of K Kᵀ; it is the reader's strength, so it scales the rows",
-            _delta_with(A=lambda K, beta: np.tril(beta * (K @ K.T), -1)),
         ),
         Mistake(
             "diagonal-missing",
@@ -201,15 +214,35 @@ DELTA = Exercise(
             _delta_with(carried=False),
         ),
         Mistake(
-            "not-corrected-by-the-state",
-            "the values were corrected by their own chunk alone, U instead of U − W S; the state that enters the chunk "
-            "already answers too",
-            _delta_with(corrected=False),
-        ),
-        Mistake(
             "tail-dropped",
             "the last chunk, which is shorter when T is not a multiple of T_c, was left out",
             lambda Q, K, V, beta, T_c, S0=None: _delta(Q, K, V, beta, T_c, S0, upto=len(V) // T_c * T_c),
+        ),
+        Mistake(
+            "not-masked",
+            "every token read every write of its chunk, later ones too; the scores keep the lower triangle",
+            _delta_with(mask=lambda P: P),
+        ),
+        Mistake(
+            "start-in-every-correction",
+            "the values of every chunk were corrected by S0; a chunk meets the state that the chunk before has left",
+            _delta_with(right=lambda b, V, K, found, S0: b * (V - K @ S0)),
+        ),
+        Mistake(
+            "old-state-lost",
+            "the new state is what the chunk has written, without the state that entered; Kᵀ D is added to it",
+            _delta_with(old=np.zeros_like),
+        ),
+        Mistake(
+            "read-after-replacing",
+            "the outputs read the state that leaves the chunk, so its writes count twice; compute them before the "
+            "state is replaced",
+            _delta_with(late=True),
+        ),
+        Mistake(
+            "beta-on-the-values-alone",
+            "beta multiplied V alone; it multiplies the difference, what the state answers included",
+            _delta_with(right=lambda b, V, K, found, S0: b * V - found),
         ),
     ),
     hints=(

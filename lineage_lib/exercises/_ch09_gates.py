@@ -21,8 +21,9 @@ def _gated_cases(rng):
         return Case((Q, K, V, alpha, beta, T_c, *S0), note if start else f"{note}; S0 is not given")
 
     wiped = unit_head(rng, 11, 3, 2)
-    wiped[0][:5], wiped[2][:5] = 0.0, 1e12  # nobody reads what the first five tokens write
+    wiped[0][:5], wiped[2][:5] = 0.0, 1e60  # nobody reads what the first five tokens write
     Q, K, V, beta = unit_head(rng, 3, 2, 3)
+    alike = near(rng, draw_head(rng, 64, 6, 3, beta=(0.9, 1.0)), 0.98)
     quick = rng.uniform(1e-3, 1e-2, 330)
     quick[-80:] = rng.uniform(0.97, 1.0, 80)
     return [
@@ -39,9 +40,10 @@ def _gated_cases(rng):
         case(again(unit_head(rng, 15, 4, 2), 0, 1, 0), alphas(15), 6, "two keys, used again and again"),
         case(unit_head(rng, 14, 3, 2), alphas(14, resets=(4, 5)), 5, "resets at a last and a first token of chunks"),
         case(unit_head(rng, 11, 2, 3), alphas(11, resets=(0, 6, 10)), 4, "resets at the first, a middle and the last"),
-        case(wiped, alphas(11, resets=(5,)), 4, "five values of 1e12 that nobody reads, then a reset"),
-        Case((Q, K, V, np.array([0.0, 0.9, 0.8]), beta, 2, np.full((2, 3), 1e12)), "S0 = 1e12, and a reset at once"),
+        case(wiped, alphas(11, resets=(5,)), 4, "five values of 1e60 that nobody reads, then a reset"),
+        Case((Q, K, V, np.array([0.0, 0.9, 0.8]), beta, 2, np.full((2, 3), 1e60)), "S0 = 1e60, and a reset at once"),
         case(near(rng, draw_head(rng, 64, 6, 3), 0.8), alphas(64, 0.9), 32, "keys near one another"),
+        case(alike, alphas(64, 0.999), 64, "64 nearly equal keys, cosine 0.98, one chunk"),
         case(unit_head(rng, 22, 4, 3, beta=(1.0, 2.0)), alphas(22), 8, "beta above 1"),
         case(unit_head(rng, 330, 3, 2), quick, 300, "250 decays below 0.01, whose product underflows, then slow ones"),
         case(unit_head(rng, 300, 4, 2), rng.uniform(0.9999, 1.0, 300), 32, "300 tokens, decays near 1"),
@@ -71,9 +73,17 @@ def _gated_with(**slip):
     return lambda Q, K, V, alpha, beta, T_c, S0=None: _gated(Q, K, V, alpha, beta, T_c, S0, **slip)
 
 
-def _inverted(a):
+def _divided(a):
     gamma = np.cumprod(a)
-    return gamma[None, :] / gamma[:, None]
+    return np.tril(gamma[:, None] / gamma)
+
+
+def _ones(a):
+    return np.ones((len(a), len(a)))
+
+
+def _own_decay_included(a):
+    return segment_products(a) * a
 
 
 def _undecayed_error(Q, K, V, alpha, beta, T_c, S0=None):
@@ -97,11 +107,6 @@ GATED = Exercise(
     oracle=gated_oracle,
     mistakes=(
         Mistake(
-            "ratio-inverted",
-            "Γ has γ_j / γ_i; what is left at token i of what token j wrote is γ_i / γ_j, at most 1",
-            _gated_with(ratios=_inverted),
-        ),
-        Mistake(
             "state-read-undecayed",
             "the corrected values take what the incoming state held when the chunk began; by token i it has faded "
             "by γ_i",
@@ -115,7 +120,7 @@ GATED = Exercise(
         Mistake(
             "pairs-undecayed",
             "A has no Γ; what an earlier token wrote has faded by γ_i / γ_j when token i corrects it",
-            _gated_with(pairs=lambda a: np.ones((len(a), len(a)))),
+            _gated_with(pairs=_ones),
         ),
         Mistake(
             "writes-undecayed",
@@ -128,15 +133,31 @@ GATED = Exercise(
             _gated_with(keep=lambda a: 1.0),
         ),
         Mistake(
-            "state-by-the-last-decay",
-            "the incoming state was multiplied by the chunk's last alpha; it has met all decays of the chunk",
-            _gated_with(keep=lambda a: a[-1]),
-        ),
-        Mistake(
             "error-before-decay",
             "the error was taken from the state before this token's decay; fade first, then read, then write: A and "
             "the read of the incoming state include alpha_i",
             _undecayed_error,
+        ),
+        Mistake(
+            "scores-undecayed",
+            "the scores of the output have no Γ; what token j wrote has faded by γ_i / γ_j when query i reads it",
+            _gated_with(ratios=_ones, pairs=segment_products),
+        ),
+        Mistake(
+            "products-divided",
+            "Γ was made by dividing cumulative products; after a reset that is 0 / 0, and long strong decays "
+            "underflow: multiply the decays between two tokens",
+            _gated_with(ratios=_divided, write=lambda a: _divided(a)[-1]),
+        ),
+        Mistake(
+            "own-decay-included",
+            "Γ_ij has alpha_j in it; token j writes after its own decay, so the product begins with alpha_{j+1}",
+            _gated_with(ratios=_own_decay_included, write=lambda a: _own_decay_included(a)[-1]),
+        ),
+        Mistake(
+            "all-by-the-last-gamma",
+            "old state and writes were both multiplied by γ_r; write i has met only the decays after it, γ_r / γ_i",
+            _gated_with(write=lambda a: np.full(len(a), np.prod(a))),
         ),
     ),
     hints=(
@@ -184,6 +205,7 @@ def _gdn2_cases(rng):
         case(7, 3, 2, "keys of norm 2", keys=lambda k: 2 * k),
         case(5, 3, 2, "S0 = 0", start=np.zeros((3, 2))),
         case(40, 5, 3, "40 tokens, decays down to 0.05", low=0.05),
+        case(40, 4, 3, "40 tokens, every decay 0.05: γ goes down to 1e-52, below any floor or epsilon", alpha=0.05),
     ]
 
 
@@ -192,7 +214,7 @@ def gdn2_oracle(Q, K, V, alpha, b, w, S0):
 
 
 def _gdn2(Q, K, V, alpha, b, w, S0, *, erase=None, write=None, query=None, value=None, keep=None, end=None,
-          gate_all=False):  # fmt: skip
+          gate_all=False, mask=np.tril):  # fmt: skip
     gamma = np.cumprod(alpha, axis=0)
     erase = b * gamma * K if erase is None else erase
     write = K / gamma if write is None else write
@@ -202,7 +224,7 @@ def _gdn2(Q, K, V, alpha, b, w, S0, *, erase=None, write=None, query=None, value
     D = solve(np.tril(erase @ write.T, -1), right)
     last = gamma[-1, :, None]
     S = (last if keep is None else keep) * S0 + (last if end is None else end) * (write.T @ D)
-    return query @ S0 + np.tril(query @ write.T) @ D, S
+    return query @ S0 + mask(query @ write.T) @ D, S
 
 
 def _gdn2_slip(change):
@@ -227,19 +249,6 @@ GDN2 = Exercise(
     oracle=gdn2_oracle,
     mistakes=(
         Mistake(
-            "decays-inverted",
-            "the erase keys and the queries were divided by γ and the write keys multiplied; what reads is multiplied "
-            "by γ, what is written is divided",
-            _gdn2_slip(
-                lambda g, Q, K, V, alpha, b, w: {
-                    "erase": b * K / g,
-                    "write": K * g,
-                    "query": Q / g,
-                    "end": 1 / g[-1, :, None],
-                }
-            ),
-        ),
-        Mistake(
             "erase-gate-on-the-write-keys",
             "b multiplied the keys at which is written; it belongs to the keys that read what is erased",
             _gdn2_slip(lambda g, Q, K, V, alpha, b, w: {"erase": g * K, "write": b * K / g}),
@@ -260,20 +269,38 @@ GDN2 = Exercise(
             _gdn2_slip(lambda g, Q, K, V, alpha, b, w: {"query": Q}),
         ),
         Mistake(
-            "erase-before-decay",
-            "what is erased was read before the token's own decay; γ_i includes alpha_i",
-            _gdn2_slip(lambda g, Q, K, V, alpha, b, w: {"erase": b * g / alpha * K}),
-        ),
-        Mistake(
-            "state-undecayed",
-            "S0 was handed on in full; row c of it has faded by the last γ of channel c",
-            _gdn2_slip(lambda g, Q, K, V, alpha, b, w: {"keep": 1.0}),
-        ),
-        Mistake(
             "end-forgotten",
             "the chunk's writes entered the new state still divided by γ; multiply row c back by the last γ of channel "
             "c",
             _gdn2_slip(lambda g, Q, K, V, alpha, b, w: {"end": 1.0}),
+        ),
+        Mistake(
+            "erase-gate-forgotten",
+            "b was not used; the keys that erase are b ⊙ γ ⊙ K",
+            _gdn2_slip(lambda g, Q, K, V, alpha, b, w: {"erase": g * K}),
+        ),
+        Mistake(
+            "erase-gate-on-both-keys",
+            "b multiplied the write keys too; it gates what is erased, w gates what is written",
+            _gdn2_slip(lambda g, Q, K, V, alpha, b, w: {"write": b * K / g}),
+        ),
+        Mistake(
+            "not-multiplied-back",
+            "the new state was left in units of γ; multiply row c of it, old state and writes, by the last γ of "
+            "channel c",
+            _gdn2_slip(lambda g, Q, K, V, alpha, b, w: {"keep": 1.0, "end": 1.0}),
+        ),
+        Mistake(
+            "diagonal-missing",
+            "the scores of the output were cut strictly below the diagonal; a token reads after its own write, so "
+            "there the diagonal stays",
+            _gdn2_slip(lambda g, Q, K, V, alpha, b, w: {"mask": lambda P: np.tril(P, -1)}),
+        ),
+        Mistake(
+            "epsilon",
+            "an epsilon was added to γ; within the stated range γ is never 0 but goes far below any epsilon, and there "
+            "the writes are lost",
+            _gdn2_slip(lambda g, Q, K, V, alpha, b, w: {"write": K / (g + 1e-8)}),
         ),
     ),
     hints=(

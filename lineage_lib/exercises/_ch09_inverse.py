@@ -138,6 +138,7 @@ def _backward_cases(rng):
         case(again(unit_head(rng, 9, 4, 1), 0, 1), "two keys, used again and again"),
         case(again(unit_head(rng, 32, 4, 1, beta=(1.0, 1.0)), 0), "32 times the same key, beta = 1"),
         case(near(rng, draw_head(rng, 32, 6, 1), 0.9), "32 keys near one another", V=5),
+        case(near(rng, draw_head(rng, 64, 6, 1, beta=(0.9, 1.0)), 0.98), "64 nearly equal keys, of cosine 0.98"),
         case(unit_head(rng, 8, 4, 1, beta=(1.0, 2.0)), "beta above 1"),
     ]
 
@@ -146,8 +147,17 @@ def backward_oracle(A, X, dX):
     return _backward(A, X, dX)
 
 
-def _backward(A, X, dX, *, transposed=True, cut=lambda G: np.tril(G, -1), sign=-1.0, outer=lambda dB, X, dX: dB @ X.T):
-    dB = solve(A.T if transposed else A, dX)
+def _backward(
+    A,
+    X,
+    dX,
+    *,
+    through=lambda A, dX: solve(A.T, dX),
+    cut=lambda G: np.tril(G, -1),
+    sign=-1.0,
+    outer=lambda dB, X, dX: dB @ X.T,
+):
+    dB = through(A, dX)
     return dB, sign * cut(outer(dB, X, dX))
 
 
@@ -170,7 +180,7 @@ BACKWARD = Exercise(
             "not-transposed",
             "I + A was solved as in the forward pass; gradients flow back through the transpose, from later tokens to "
             "earlier ones",
-            _backward_with(transposed=False),
+            _backward_with(through=solve),
         ),
         Mistake(
             "dx-not-solved",
@@ -203,9 +213,15 @@ BACKWARD = Exercise(
             _backward_with(cut=np.tril),
         ),
         Mistake(
-            "upper",
-            "the upper triangle of dA was kept; A is strictly lower",
-            _backward_with(cut=lambda G: np.triu(G, 1)),
+            "multiplied",
+            "dX was multiplied by the transpose of I + A; X is the inverse times B, so its gradient goes back through "
+            "a solve",
+            _backward_with(through=lambda A, dX: dX + A.T @ dX),
+        ),
+        Mistake(
+            "sign-of-a",
+            "the transpose of I − A was solved; the matrix is I + A",
+            _backward_with(through=lambda A, dX: solve(-A.T, dX)),
         ),
     ),
     hints=(

@@ -44,6 +44,7 @@ def heads(rng):
     skipping[3][[0, 3, 6]] = 0.0
     loud = draw_head(rng, 5, 3, 2)
     loud[2][-1] = 1e20
+    alike = near(rng, draw_head(rng, 64, 6, 3, beta=(0.9, 1.0)), 0.98)
     return [
         (ada_and_bo(), "Ada -> 31, Bo -> 12, Ada -> 47, the example of the page"),
         (draw_head(rng, 1, 2, 3), "one token"),
@@ -56,11 +57,19 @@ def heads(rng):
         (again(unit_head(rng, 12, 3, 2, beta=(1.0, 1.0)), 0), "one key of norm 1 for all tokens, beta = 1"),
         (near(rng, draw_head(rng, 24, 5, 3), 0.8), "keys near one another"),
         (draw_head(rng, 6, 3, 4, beta=(1.2, 2.0)), "beta above 1"),
+        (draw_head(rng, 6, 4, 2, beta=(-1.0, -0.2)), "beta below 0"),
         (skipping, "beta = 0 at some tokens, the first and the last among them"),
+        (alike, "64 keys that are nearly equal, of cosine 0.98: powers of A would lose all digits"),
         (silent, "one key is 0"),
         (draw_head(rng, 4, 3, 2, norms=(2.5, 3.5)), "keys of norm near 3"),
         (loud, "the last value is 1e20"),
     ]
+
+
+def unit(K):
+    """The keys at norm 1; a key that is 0 stays."""
+    norms = np.linalg.norm(K, axis=1, keepdims=True)
+    return K / np.where(norms > 0, norms, 1)
 
 
 def lower(K, beta):
@@ -94,6 +103,7 @@ def _factor_cases(rng):
         Case((orthonormal, rng.uniform(0, 1, 4), rng.standard_normal((4, 3))), "orthonormal keys"),
         case(again(unit_head(rng, 8, 3, 1), 0, 1), "two keys, used again and again"),
         case(draw_head(rng, 5, 3, 1, beta=(0.0, 0.0)), "beta = 0: nothing happens"),
+        case(draw_head(rng, 5, 4, 1, beta=(-1.0, -0.2)), "beta below 0"),
         case(draw_head(rng, 3, 4, 1, norms=(2.5, 3.5)), "keys of norm near 3"),
         case(near(rng, draw_head(rng, 40, 6, 1), 0.5), "40 factors, keys near one another"),
         case(unit_head(rng, 6, 1500, 1), "K = 1,500: a K by K matrix takes 18 MB", V=2, max_bytes=2_000_000),
@@ -153,9 +163,7 @@ FACTORS = Exercise(
         Mistake(
             "normalised",
             "the keys were brought to norm 1; they are used as they come",
-            lambda K, beta, X: factors_oracle(
-                K / np.where((n := np.linalg.norm(K, axis=1, keepdims=True)) > 0, n, 1), beta, X
-            ),
+            lambda K, beta, X: factors_oracle(unit(K), beta, X),
         ),
         Mistake(
             "matrices-formed",
@@ -181,15 +189,20 @@ def rows_oracle(K, beta):
     return _rows(K, beta)
 
 
-def _rows(K, beta, *, scores=None, inner=None, sign=-1.0, first=0, outer=None):
-    """w_i = outer_i k_i + sign · inner_ij scores_ij w_j, with the right answer's pieces by default."""
-    scores = K @ K.T if scores is None else scores
+def _rows(K, beta, *, inner=None, sign=-1.0):
+    """w_i = beta_i k_i + sign · inner_ij (k_i · k_j) w_j, with the right answer's pieces by default."""
+    scores = K @ K.T
     inner = np.repeat(beta[:, None], len(K), axis=1) if inner is None else inner
-    outer = beta if outer is None else outer
     W = np.zeros(K.shape)
     for i in range(len(K)):
-        start = max(0, i - first) if first else 0
-        W[i] = outer[i] * K[i] + sign * (inner[i] * scores[i])[start:i] @ W[start:i]
+        W[i] = beta[i] * K[i] + sign * (inner[i] * scores[i])[:i] @ W[:i]
+    return W
+
+
+def _gram_schmidt(K, beta):
+    W = np.zeros(K.shape)
+    for i in range(len(K)):
+        W[i] = beta[i] * (K[i] - (W[:i] @ K[i]) @ W[:i])
     return W
 
 
@@ -242,14 +255,19 @@ ROWS = Exercise(
             _transposed_rows,
         ),
         Mistake(
-            "previous-token-only",
-            "only the row just before was subtracted; the sum runs over all earlier tokens",
-            lambda K, beta: _rows(K, beta, first=1),
+            "beta-twice",
+            "beta_j stands in the sum and beta_i before the bracket; w_j has its own strength in it already",
+            lambda K, beta: _rows(K, beta, inner=np.outer(beta, beta)),
         ),
         Mistake(
-            "from-the-end",
-            "the rows were built from the last token backwards; the factors act from the first to the last",
-            lambda K, beta: rows_oracle(K[::-1], beta[::-1])[::-1],
+            "normalised",
+            "the keys were brought to norm 1; they are used as they come",
+            lambda K, beta: rows_oracle(unit(K), beta),
+        ),
+        Mistake(
+            "gram-schmidt",
+            "the scores are those of w_j with k_i, as in Gram and Schmidt's method; they are of the keys, k_iᵀ k_j",
+            _gram_schmidt,
         ),
     ),
     hints=(
@@ -332,6 +350,16 @@ WY = Exercise(
             "A is upper triangular; row i belongs to the token that is corrected and has the earlier tokens j < i",
             lambda K, V, beta: _wy(K, V, beta, lower(K, beta).T),
         ),
+        Mistake(
+            "swapped",
+            "U was returned first; the order is W, then U",
+            lambda K, V, beta: wy_oracle(K, V, beta)[::-1],
+        ),
+        Mistake(
+            "beta-missing-on-the-right",
+            "the right sides are K and V; they are diag(beta) K and diag(beta) V",
+            lambda K, V, beta: _wy(K, V, beta, on_keys=np.ones_like(beta), on_values=np.ones_like(beta)),
+        ),
     ),
     hints=(
         "Compare with the loop: row i of `(I + A) W` is `w_i` plus `beta_i` times the sum over earlier rows.",
@@ -395,11 +423,6 @@ CORRECTED = Exercise(
             lambda K, V, beta, S0: wy_oracle(K, V, beta)[1] - beta[:, None] * (K @ S0),
         ),
         Mistake(
-            "values-not-solved",
-            "the values are beta V, not corrected by one another; the solve acts on them too",
-            lambda K, V, beta, S0: beta[:, None] * V - wy_oracle(K, V, beta)[0] @ S0,
-        ),
-        Mistake(
             "no-solve",
             "each token was corrected by S0 alone; the earlier tokens of the chunk have written since",
             lambda K, V, beta, S0: beta[:, None] * (V - K @ S0),
@@ -418,6 +441,21 @@ CORRECTED = Exercise(
             "beta-on-columns",
             "beta scaled the columns of K Kᵀ in A; it is the reader's strength, so it scales the rows",
             lambda K, V, beta, S0: solve(np.tril(beta * (K @ K.T), -1), beta[:, None] * (V - K @ S0)),
+        ),
+        Mistake(
+            "diagonal-in-a",
+            "A has the diagonal of beta K Kᵀ; a token is corrected by earlier tokens only, so A is strictly lower",
+            lambda K, V, beta, S0: solve(np.tril(beta[:, None] * (K @ K.T)), beta[:, None] * (V - K @ S0)),
+        ),
+        Mistake(
+            "beta-missing-in-a",
+            "A has no beta; row i of it is multiplied by beta_i",
+            lambda K, V, beta, S0: solve(lower(K, np.ones_like(beta)), beta[:, None] * (V - K @ S0)),
+        ),
+        Mistake(
+            "beta-on-the-values-alone",
+            "beta multiplied V alone; it multiplies the difference, what S0 answers included",
+            lambda K, V, beta, S0: solve(lower(K, beta), beta[:, None] * V - K @ S0),
         ),
     ),
     hints=(

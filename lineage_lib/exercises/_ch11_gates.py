@@ -81,6 +81,11 @@ LEDGER = Exercise(
             "adding and deleting have changed places: kind 2 adds, kind 3 deletes",
             lambda kinds, K, V: _ledger(kinds, K, V, erasing=(SET, ADD), writing=(SET, DELETE)),
         ),
+        Mistake(
+            "gates-exchanged",
+            "the two gates were returned in each other's place; the erase gate b comes first",
+            lambda kinds, K, V: ledger_oracle(kinds, K, V)[::-1],
+        ),
     ),
     hints=(
         "Write down four pairs first: is the old amount erased, is the new one written? No two kinds have the same.",
@@ -110,6 +115,7 @@ def _rule_cases(rng):
         Case(setting("kda", 2, 4), "more value channels than key channels"),
         Case(setting("gated-deltanet", 3, 3), "K = V"),
         Case(setting("deltanet", 2, 5, beta=1.0), "beta = 1"),
+        *(Case(setting(rule, 2, 3, beta=1.6), "beta = 1.6, a reflection") for rule in NAMED[3:]),
         Case(setting("gla", 4, 4, beta=0.0), "beta = 0, which an additive rule does not look at"),
         Case(setting("mamba-2", 1, 1), "K = V = 1"),
     ]
@@ -158,6 +164,16 @@ RULE = Exercise(
             lambda rule, alpha, beta, K, V: _setting(rule, alpha, beta, K, V, erase=(0.0, 1.0)),
         ),
         Mistake(
+            "beta-left-out",
+            "the correcting rules came out with both gates open, as if beta were 1; both are beta",
+            lambda rule, alpha, beta, K, V: _setting(rule, alpha, beta, K, V, erase=(0.0, 1.0), write=(1.0, 1.0)),
+        ),
+        Mistake(
+            "clipped",
+            "gates above 1 were cut off; beta goes up to 2, and both gates follow it",
+            lambda rule, alpha, beta, K, V: _setting(rule, alpha, min(beta, 1.0), K, V),
+        ),
+        Mistake(
             "deltanet-fades",
             "DeltaNet and linear attention came out with a decay; they have none, so alpha is 1",
             lambda rule, alpha, beta, K, V: _setting(rule, alpha, beta, K, V, undecayed=()),
@@ -199,6 +215,8 @@ def _decay_cases(rng):
 
     loud = layer(4, 2, 3)
     loud[0][1, 0, 2], loud[0][2, 1, 0] = 900.0, -900.0
+    fast = layer(3, 2, 3, a=np.array([0.7, 2.0]))
+    fast[0][1, 0, 2] = 600.0
     tiny = layer(3, 2, 2, a=np.array([27.0, 25.0]))
     tiny[0][:] = rng.uniform(-34.0, -30.0, (3, 2, 2))
     tiny[2][:] = 0.0
@@ -211,6 +229,7 @@ def _decay_cases(rng):
         Case(layer(2, 3, 3), "H = K"),
         Case(layer(3, 3, 3), "T = H = K"),
         Case(layer(3, 2, 4, a=np.array([-2.0, 1.5])), "a rate below 1"),
+        Case(fast, "z = 600: the decay itself is 0 in floating point"),
         Case(loud, "z = 900 and z = -900"),
         Case(tiny, "softplus far out on its left, times e^27"),
     ]
@@ -237,6 +256,12 @@ LOG_DECAY = Exercise(
             lambda z, a, bias: -np.exp(a)[:, None] * np.log(1 + np.exp(z + bias)),
         ),
         Mistake(
+            "overflow-inside-log1p",
+            "softplus was taken as log1p(exp(z)), whose exponential overflows for a large argument; "
+            "np.logaddexp(0, z) does not",
+            lambda z, a, bias: -np.exp(a)[:, None] * np.log1p(np.exp(z + bias)),
+        ),
+        Mistake(
             "positive",
             "the logarithms are positive, so that the state would grow; there is a minus in front",
             lambda z, a, bias: np.exp(a)[:, None] * np.logaddexp(0.0, z + bias),
@@ -251,6 +276,11 @@ LOG_DECAY = Exercise(
             "this is the logarithm of a sigmoid, times the rate: softplus of the negative argument; "
             "here a larger argument forgets faster",
             lambda z, a, bias: -np.exp(a)[:, None] * np.logaddexp(0.0, -(z + bias)),
+        ),
+        Mistake(
+            "bias-left-out",
+            "the bias is missing: it is added to z inside softplus",
+            lambda z, a, bias: decay_oracle(z, a, np.zeros_like(bias)),
         ),
         Mistake(
             "bias-outside",
@@ -340,6 +370,11 @@ BOUNDED = Exercise(
             "rate-not-exponentiated",
             "a multiplied the argument directly; a is the logarithm of the rate, so the factor is exp(a)",
             lambda z, a, bias, lower: lower * _sigmoid(a[:, None] * (z + bias)),
+        ),
+        Mistake(
+            "bias-left-out",
+            "the bias is missing: the rate multiplies z + bias",
+            lambda z, a, bias, lower: bounded_oracle(z, a, np.zeros_like(bias), lower),
         ),
         Mistake(
             "bias-not-multiplied",

@@ -14,7 +14,7 @@ def transition(k, alpha, b):
     return (np.eye(len(k)) - np.outer(k, b * k)) * alpha
 
 
-# --- 11.8 eigenvalues through a symmetric matrix ------------------------------------------------
+# --- 11.8 eigenvalues of a transition -----------------------------------------------------------
 
 
 def _eigenvalue_cases(rng):
@@ -46,7 +46,7 @@ def eigenvalue_oracle(k, alpha, b):
 EIGENVALUES = Exercise(
     id="11.8",
     name="transition_eigenvalues",
-    title="eigenvalues via a symmetric matrix",
+    title="eigenvalues of a transition",
     points=2,
     minutes=8,
     difficulty="core",
@@ -62,8 +62,13 @@ EIGENVALUES = Exercise(
         ),
         Mistake(
             "decay-missing-in-u",
-            "u was made without the decay; the diagonal scaling gives u = k ⊙ √(b ⊙ α)",
+            "what is erased does not know the decay; the erase reads the faded state, so u = k ⊙ √(b ⊙ α)",
             lambda k, alpha, b: np.linalg.eigvalsh(np.diag(alpha) - np.outer(k * np.sqrt(b), k * np.sqrt(b))),
+        ),
+        Mistake(
+            "gate-missing-in-u",
+            "u was made without the erase gate; the diagonal scaling gives u = k ⊙ √(b ⊙ α)",
+            lambda k, alpha, b: eigenvalue_oracle(k, alpha, np.ones_like(b)),
         ),
         Mistake(
             "root-missing",
@@ -89,6 +94,11 @@ EIGENVALUES = Exercise(
             "these are singular values of the transition, which say how much one step may stretch; asked are its "
             "eigenvalues",
             lambda k, alpha, b: np.linalg.svd(transition(k, alpha, b), compute_uv=False)[::-1],
+        ),
+        Mistake(
+            "unsorted",
+            "these are the eigenvalues in the order in which np.linalg.eigvals found them; asked is ascending order",
+            lambda k, alpha, b: np.linalg.eigvals(transition(k, alpha, b)),
         ),
         Mistake(
             "descending",
@@ -156,7 +166,7 @@ GATE = Exercise(
     points=3,
     minutes=12,
     difficulty="core",
-    returns=("norm",),
+    returns=("b, judged by its norm,",),  # "b, judged by its norm, has wrong values"
     view=_norm_of_gate,
     cases=_gate_cases,
     oracle=gate_oracle,
@@ -188,6 +198,11 @@ GATE = Exercise(
             lambda k: _one_channel(k, np.argmin(np.abs(k))),
         ),
         Mistake(
+            "one-channel-at-a-time",
+            "this is the best gate with one open channel; several may be open, so compare the norms of all corners",
+            lambda k: max([np.zeros(len(k)), *np.eye(len(k))], key=lambda b: _norm_of_gate(b, k)),
+        ),
+        Mistake(
             "complement",
             "open and shut have changed places: where your gate is 0 the worst gate is 1",
             lambda k: 1 - gate_oracle(k),
@@ -213,8 +228,12 @@ GATE = Exercise(
 # --- 11.10 a sequence that grows ----------------------------------------------------------------
 
 
+BEST = 6**-0.5  # the small entry of the pair that grows fastest
+ENOUGH = 1.1
+
+
 def _pair_cases(rng):
-    return [Case((K,), f"K = {K}") for K in (2, 3, 4, 6, 9)]
+    return [Case((K,)) for K in (2, 3, 4, 6, 9)]
 
 
 def _pair(K, s, *, flip=1.0, gates=((1.0, 0.0), (0.0, 1.0))):
@@ -227,10 +246,17 @@ def _pair(K, s, *, flip=1.0, gates=((1.0, 0.0), (0.0, 1.0))):
 
 
 def pair_oracle(K):
-    return _pair(K, 6**-0.5)
+    return _pair(K, BEST)
 
 
-def _growth(returned, K):
+def growth(keys, b):
+    """Growth of a state for one token, when the two alternate without a decay."""
+    once = transition(keys[1], 1.0, b[1]) @ transition(keys[0], 1.0, b[0])
+    return np.sqrt(np.abs(np.linalg.eigvals(once)).max())
+
+
+def _judged_pair(returned, K):
+    """ENOUGH for a pair that grows enough; otherwise the reason why it does not, or how much it grows."""
     if not isinstance(returned, list | tuple) or len(returned) != 2:
         raise Malformed("expected two values: keys and b")
     keys, b = (np.asarray(z, dtype=float) for z in returned)
@@ -241,8 +267,47 @@ def _growth(returned, K):
         raise Malformed("every key must have length 1")
     if not ((b >= 0) & (b <= 1)).all():
         raise Malformed("every entry of b must lie between 0 and 1")
-    once = transition(keys[1], 1.0, b[1]) @ transition(keys[0], 1.0, b[0])
-    return min(np.sqrt(np.abs(np.linalg.eigvals(once)).max()), 1.1)
+    if growth(keys, b) < ENOUGH - 1e-9:
+        reason = _reason(keys, b)
+        told = f"a token multiplies the state by {growth(keys, b):.6g}" if reason is None else reason
+        raise Malformed(f"the pair does not grow by 10 % a token: {told}")
+    return ENOUGH
+
+
+def _reason(keys, b):
+    """Why a pair does not grow enough: a fact that forbids it, or the one change after which it would; or None."""
+    read = b * keys
+    shared = (np.abs(keys) > 1e-9).all(axis=0)
+    if (np.abs(read) < 1e-9).all(axis=1).any():
+        return "a token consults nothing"
+    if not shared.any():
+        return "the two keys have no channel in common"
+    if np.isclose(abs(keys[0] @ keys[1]), 1):
+        return "both tokens have the same key, up to its sign"
+    if np.allclose(read, keys):
+        return "both gates are open in every channel that its key uses"
+    if np.allclose(b[0][shared], b[1][shared]):  # one change of units makes both tokens symmetric
+        return "the two gates agree in every channel that both keys use"
+    if growth(keys, 1 - b) >= ENOUGH:
+        return "each token consults the channel in which its key is large"
+    if growth(keys, b >= 0.5) >= ENOUGH:
+        return "a gate is open only in part"
+    flips = 1 - 2 * np.eye(keys.shape[1])
+    if max(growth(keys * [flip, np.ones_like(flip)], b) for flip in flips) >= ENOUGH:
+        return "the signs of the two keys are at odds"
+    share = np.sum(read * keys, axis=1)
+    if growth(_leaning(keys, b), b) >= ENOUGH and (share < BEST**2).all():
+        return "the keys lean too little into the channel that is consulted"
+    if growth(_leaning(keys, b), b) >= ENOUGH and (share > BEST**2).all():
+        return "the keys lean too much into the channel that is consulted"
+    return None
+
+
+def _leaning(keys, b):
+    """The same keys, leaning into what is consulted as the best pair does."""
+    looked = np.where(b >= 0.5, keys, 0.0)
+    parts = (looked, BEST), (keys - looked, np.sqrt(1 - BEST**2))
+    return sum(size * part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-300) for part, size in parts)
 
 
 PAIR = Exercise(
@@ -252,48 +317,62 @@ PAIR = Exercise(
     points=3,
     minutes=15,
     difficulty="hard",
-    returns=("growth a token, where 1.1 is enough",),
-    view=_growth,
+    returns=("growth",),
+    view=_judged_pair,
     cases=_pair_cases,
     oracle=pair_oracle,
     mistakes=(
         Mistake(
-            "angle-of-the-largest-norm",
-            "at this angle one step stretches most, by 2 / √3; what one step stretches the next need not stretch "
-            "again, and the pair grows more slowly than asked",
+            "keys-lean-too-much",
+            "the small entry is too large. At 1 / √3 one step stretches most, but what one step stretches the next "
+            "need not stretch again; a smaller entry makes the pair grow faster",
             lambda K: _pair(K, 3**-0.5),
         ),
         Mistake(
+            "keys-lean-too-little",
+            "the small entry is too small: too little is read through the channel that is consulted; "
+            "a larger entry makes the pair grow faster",
+            lambda K: _pair(K, 0.1),
+        ),
+        Mistake(
             "signs-at-odds",
-            "the two keys push in opposite directions: the first token's leak into the other channel comes back with "
-            "the other sign, and the state turns and shrinks",
-            lambda K: _pair(K, 6**-0.5, flip=-1.0),
+            "what the first token adds to the other channel comes back with the other sign; with the sign of one "
+            "entry changed, the pair grows",
+            lambda K: _pair(K, BEST, flip=-1.0),
         ),
         Mistake(
             "the-same-gate-twice",
-            "both tokens consult the same channel; nothing comes back, and the pair does not grow",
-            lambda K: _pair(K, 6**-0.5, gates=((1.0, 0.0), (1.0, 0.0))),
+            "with one gate for both, a change of units makes both transitions symmetric at once, with norms of at most "
+            "1, and nothing grows; let the second token consult another channel",
+            lambda K: _pair(K, BEST, gates=((1.0, 0.0), (1.0, 0.0))),
+        ),
+        Mistake(
+            "the-same-key-twice",
+            "with one key for both, the product is the identity minus an outer product along this key, and its "
+            "eigenvalues lie in [0, 1]; let the second key lean into the other channel",
+            lambda K: (_pair(K, BEST)[0][[0, 0]], _pair(K, BEST)[1]),
         ),
         Mistake(
             "gates-exchanged",
-            "each token consults the channel in which its key is large, and erases most of it; it has to consult the "
-            "one in which its key is small",
-            lambda K: _pair(K, 6**-0.5, gates=((0.0, 1.0), (1.0, 0.0))),
+            "a token that consults where its key is large erases most of what it reads; let each consult the channel "
+            "in which its key is small",
+            lambda K: _pair(K, BEST, gates=((0.0, 1.0), (1.0, 0.0))),
         ),
         Mistake(
             "gates-open",
-            "with open gates these are two projections, whose product cannot grow",
-            lambda K: _pair(K, 6**-0.5, gates=((1.0, 1.0), (1.0, 1.0))),
+            "with open gates these are two projections, whose product cannot grow; leave a channel out",
+            lambda K: _pair(K, BEST, gates=((1.0, 1.0), (1.0, 1.0))),
         ),
         Mistake(
             "gates-half-open",
-            "the gates consult the right channels, but only by half; the pair grows more slowly than asked",
-            lambda K: _pair(K, 6**-0.5, gates=((0.5, 0.0), (0.0, 0.5))),
+            "the gates consult the right channels, but not wholly; open them there, and shut the others",
+            lambda K: _pair(K, BEST, gates=((0.5, 0.0), (0.0, 0.5))),
         ),
         Mistake(
-            "small-angle",
-            "this pair grows, but more slowly than asked: the keys lean too little into the channel that is consulted",
-            lambda K: _pair(K, 0.1),
+            "nothing-consulted",
+            "where b ⊙ k is zero, nothing is read and the transition is the identity; let each token consult a "
+            "channel in which its key has a small entry",
+            lambda K: _pair(K, BEST, gates=((0.0, 0.0), (0.0, 0.0))),
         ),
     ),
     hints=(

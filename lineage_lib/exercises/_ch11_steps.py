@@ -79,11 +79,10 @@ KDA = Exercise(
             lambda S, k, v, alpha, beta: alpha[:, None] * (S + beta * np.outer(k, v - S.T @ k)),
         ),
         Mistake(
-            "write-scaled-by-alpha",
-            "what is written was multiplied by the decay; only what was stored before fades",
-            lambda S, k, v, alpha, beta: (
-                alpha[:, None] * S + beta * np.outer(alpha * k, v - (alpha[:, None] * S).T @ k)
-            ),
+            "erase-before-decay",
+            "the two factors have changed places: the state was erased first and faded afterwards; the decay stands "
+            "next to the old state, so it acts first",
+            lambda S, k, v, alpha, beta: alpha[:, None] * (S - beta * np.outer(k, S.T @ k)) + beta * np.outer(k, v),
         ),
         Mistake(
             "decay-on-columns",
@@ -107,9 +106,19 @@ KDA = Exercise(
             lambda S, k, v, alpha, beta: alpha[:, None] * S + beta * np.outer(k, v),
         ),
         Mistake(
-            "one-decay",
-            "every row faded by the mean of the decays; each key channel has its own",
-            lambda S, k, v, alpha, beta: alpha.mean() * S + beta * np.outer(k, v - (alpha.mean() * S).T @ k),
+            "decay-left-out",
+            "nothing faded: that is DeltaNet; row i of the old state is multiplied by alpha[i]",
+            lambda S, k, v, alpha, beta: kda_oracle(S, k, v, np.ones_like(alpha), beta),
+        ),
+        Mistake(
+            "beta-left-out",
+            "the whole error was corrected, as if beta were 1; beta multiplies it",
+            lambda S, k, v, alpha, beta: kda_oracle(S, k, v, alpha, 1.0),
+        ),
+        Mistake(
+            "key-normalised",
+            "the key was divided by its length; it is used as it comes",
+            lambda S, k, v, alpha, beta: kda_oracle(S, k / np.linalg.norm(k), v, alpha, beta),
         ),
     ),
     hints=(
@@ -162,12 +171,17 @@ def five_oracle(S, k, v, alpha, b, w):
     return faded, e, r, z, faded + np.outer(k, z - r)
 
 
-def _five(S, k, v, alpha, b, w, *, fade=None, read=None, erase=None, write=None, update=None):
-    """The five operations, with some of them replaced; every argument is a function of the results before it."""
-    faded = alpha[:, None] * S if fade is None else fade
-    e = b * k if erase is None else erase
+def _five_as(*args, order):
+    """The five results in another order; the same one may come twice."""
+    results = five_oracle(*args)
+    return tuple(results[i] for i in order)
+
+
+def _five(S, k, v, alpha, b, w, *, read=None, update=None):
+    """The five operations with another read or update, each a function of the results before it."""
+    faded = alpha[:, None] * S
+    e, z = b * k, w * v
     r = faded.T @ e if read is None else read(faded, e)
-    z = w * v if write is None else write(r)
     return faded, e, r, z, faded + np.outer(k, z - r) if update is None else update(faded, e, r, z)
 
 
@@ -215,17 +229,10 @@ FIVE = Exercise(
             ),
         ),
         Mistake(
-            "decay-after-the-update",
-            "the decay acted at the end; it comes first, and the new write does not fade",
+            "update-of-the-old-state",
+            "the update was added to S; it is added to the faded state",
             lambda S, k, v, alpha, b, w: _five(
-                S,
-                k,
-                v,
-                alpha,
-                b,
-                w,
-                fade=S,
-                update=lambda faded, e, r, z: alpha[:, None] * (S + np.outer(k, z - r)),
+                S, k, v, alpha, b, w, update=lambda faded, e, r, z: S + np.outer(k, z - r)
             ),
         ),
         Mistake(
@@ -236,9 +243,20 @@ FIVE = Exercise(
             ),
         ),
         Mistake(
-            "erase-gate-twice",
-            "b multiplied the key twice: once in e and again when e read the state",
-            lambda S, k, v, alpha, b, w: _five(S, k, v, alpha, b, w, read=lambda faded, e: faded.T @ (b * e)),
+            "one-array-for-two",
+            "S_bar and S_new are one array: the update was added in place, so that the faded state is gone; "
+            "make a new array for S_new",
+            lambda *args: _five_as(*args, order=(4, 1, 2, 3, 4)),
+        ),
+        Mistake(
+            "r-and-z-exchanged",
+            "r and z were returned in each other's place; the order is S_bar, e, r, z, S_new",
+            lambda *args: _five_as(*args, order=(0, 1, 3, 2, 4)),
+        ),
+        Mistake(
+            "key-normalised",
+            "the key was divided by its length; it is used as it comes",
+            lambda S, k, v, alpha, b, w: five_oracle(S, k / np.linalg.norm(k), v, alpha, b, w),
         ),
         Mistake(
             "the-read-as-erased",
@@ -289,17 +307,17 @@ def _stretch_cases(rng):
     ]
 
 
-def stretch_oracle(K, alpha, b):
-    P = np.eye(K.shape[1])
-    for k, a, gate in zip(K, alpha, b):
+def stretch_oracle(keys, alpha, b):
+    P = np.eye(keys.shape[1])
+    for k, a, gate in zip(keys, alpha, b):
         P = (np.eye(len(k)) - np.outer(k, gate * k)) @ np.diag(a) @ P
     return P
 
 
-def _stretch(K, alpha, b, *, token, left=True):
+def _stretch(keys, alpha, b, *, token, left=True):
     """The product of ``token(k, a, gate)`` over the tokens; left: newest on the left."""
-    P = np.eye(K.shape[1])
-    for k, a, gate in zip(K, alpha, b):
+    P = np.eye(keys.shape[1])
+    for k, a, gate in zip(keys, alpha, b):
         P = token(k, a, gate) @ P if left else P @ token(k, a, gate)
     return P
 
@@ -322,41 +340,53 @@ STRETCH = Exercise(
         Mistake(
             "oldest-on-the-left",
             "the oldest token's matrix stands on the left; it acts on the state first, so it stands on the right",
-            lambda K, alpha, b: _stretch(K, alpha, b, token=lambda k, a, g: _erase(k, g) @ np.diag(a), left=False),
+            lambda keys, alpha, b: _stretch(
+                keys, alpha, b, token=lambda k, a, g: _erase(k, g) @ np.diag(a), left=False
+            ),
         ),
         Mistake(
             "decay-after-erase",
             "each token erases first and fades afterwards; the decay is the factor next to the old state",
-            lambda K, alpha, b: _stretch(K, alpha, b, token=lambda k, a, g: np.diag(a) @ _erase(k, g)),
+            lambda keys, alpha, b: _stretch(keys, alpha, b, token=lambda k, a, g: np.diag(a) @ _erase(k, g)),
         ),
         Mistake(
             "gate-on-the-other-side",
             "the erase is (b ⊙ k) kᵀ; the gate belongs to the key that reads, so it is k (b ⊙ k)ᵀ",
-            lambda K, alpha, b: _stretch(K, alpha, b, token=lambda k, a, g: _erase(k, g).T @ np.diag(a)),
+            lambda keys, alpha, b: _stretch(keys, alpha, b, token=lambda k, a, g: _erase(k, g).T @ np.diag(a)),
         ),
         Mistake(
             "transposed",
             "this is the transpose: the matrix that acts on a row from the right, as in papers that store values "
             "as rows",
-            lambda K, alpha, b: stretch_oracle(K, alpha, b).T,
+            lambda keys, alpha, b: stretch_oracle(keys, alpha, b).T,
         ),
         Mistake(
             "decay-left-out",
             "only the erase factors were multiplied; each token also fades the rows",
-            lambda K, alpha, b: _stretch(K, alpha, b, token=lambda k, a, g: _erase(k, g)),
+            lambda keys, alpha, b: _stretch(keys, alpha, b, token=lambda k, a, g: _erase(k, g)),
         ),
         Mistake(
             "gate-on-both-keys",
             "b multiplied both keys; the key on the left is k itself",
-            lambda K, alpha, b: _stretch(
-                K, alpha, b, token=lambda k, a, g: (np.eye(len(k)) - np.outer(g * k, g * k)) @ np.diag(a)
+            lambda keys, alpha, b: _stretch(
+                keys, alpha, b, token=lambda k, a, g: (np.eye(len(k)) - np.outer(g * k, g * k)) @ np.diag(a)
             ),
+        ),
+        Mistake(
+            "gate-left-out",
+            "the whole key read what is erased, as if b were 1; b multiplies the key on the right",
+            lambda keys, alpha, b: stretch_oracle(keys, alpha, np.ones_like(b)),
+        ),
+        Mistake(
+            "keys-normalised",
+            "the keys were divided by their lengths; they are used as they come",
+            lambda keys, alpha, b: stretch_oracle(keys / np.linalg.norm(keys, axis=1, keepdims=True), alpha, b),
         ),
         Mistake(
             "decay-undone",
             "what is erased was read from the state before its decay: diag(alpha) minus k (b ⊙ k)ᵀ; "
             "the erase acts on the faded state",
-            lambda K, alpha, b: _stretch(K, alpha, b, token=lambda k, a, g: np.diag(a) - np.outer(k, g * k)),
+            lambda keys, alpha, b: _stretch(keys, alpha, b, token=lambda k, a, g: np.diag(a) - np.outer(k, g * k)),
         ),
     ),
     hints=(

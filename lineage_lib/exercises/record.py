@@ -53,7 +53,7 @@ class Exercise:
     returns    one label a returned value, with the names of its axes: ("Y[t, p]", "S[n, p]")
     cases      rng -> cases, smallest first; their number does not depend on the rng
     oracle     a right answer, with the signature whose argument names the messages use
-    mistakes   4 to 8 plausible wrong answers
+    mistakes   4 to 10 plausible wrong answers, the most natural ones
     hints      four rungs, from what is violated to the one missing line
     view       (output, *args) -> what is compared, where many outputs are right; None: the output itself
     rtol       allowed |difference| relative to the largest expected entry (at least 1)

@@ -18,9 +18,9 @@ def one_write(beta=1.0, angle=60):
     fig, (left, right) = figure(8.4, 3.8, columns=2, width_ratios=(1, 1.25))
     line = OLD + np.outer([0.0, 2.0], NEW - OLD)
     left.plot(*line.T, color=GRID, linewidth=2, zorder=0)
-    for label, point, nudge in (("β = 0", line[0], (9, -4)), ("β = 1", NEW, (-40, 0)), ("β = 2", line[1], (-40, 0))):
+    for label, point in (("β = 0", line[0]), ("β = 1", NEW), ("β = 2", line[1])):
         left.plot(*point, marker="o", color=GRID, markersize=7, zorder=1)
-        left.annotate(label, point, nudge, textcoords="offset points", color=INK, fontsize=9)
+        left.annotate(label, point, (9, -4), textcoords="offset points", color=INK, fontsize=9)
     _arrow(left, OLD, OLD + change, VALUE)
     _arrow(left, CY, CY + cosine * change, KEY)
     left.plot(*(OLD + change), marker="s", color=VALUE, markersize=8, label="Ada's answer")
@@ -130,8 +130,8 @@ def step_sizes(length=1.0):
     if 2 / length**2 <= beta[-1]:
         ax.plot(2 / length**2, -1, "o", color=ERASE, markersize=8)
         ax.annotate(f"β = 2/‖k‖² = {2 / length**2:.2f}", (2 / length**2, -1), (10, -3), textcoords="offset points")
-    ax.set(xlabel="β", ylabel="factor on the old answer", ylim=(-3, 1.6), title=f"a key of length {length:g}")
-    ax.legend(loc="lower left", frameon=False, fontsize=9)
+    ax.set(xlabel="β", ylabel="factor on the old answer", ylim=(-3, 2.6), title=f"a key of length {length:g}")
+    ax.legend(loc="upper right", frameon=False, fontsize=9)
     return fig
 
 

@@ -18,7 +18,7 @@ def one_chunk():
     x = _sign(ax, x, y, "@")
     x = _table(ax, x, y, LONG, WIDE, "W", ERASE)
     x = _table(ax, x + 0.08, y, LONG, THIN, "U", VALUE)
-    x = _sign(ax, x, y, "= beta[:, None] *", 3.0)
+    x = _sign(ax, x, y, "= beta[:, None] *", 3.5)
     x = _table(ax, x, y, LONG, WIDE, "K", KEY)
     x = _table(ax, x + 0.08, y, LONG, THIN, "V", VALUE)
     _note(ax, x + 0.3, y, "A = tril(beta[:, None]\n    * (K @ K.T), -1):\nthe diagonal is I's")
@@ -56,7 +56,7 @@ def one_chunk():
     x = _table(ax, x, y, WIDE, LONG, "K.T", KEY)
     x = _sign(ax, x, y, "@")
     x = _table(ax, x, y, LONG, THIN, "D", VALUE)
-    ax.set(xlim=(-0.1, 15.6), ylim=(-13.1, 0.75), aspect="equal")
+    ax.set(xlim=(-0.1, 16.1), ylim=(-13.1, 0.75), aspect="equal")
     ax.axis("off")
     return fig
 
@@ -99,10 +99,10 @@ def chunks_in_a_row(J=3):
     pitch = 4.2
     for j in range(J):
         x = pitch * j + 1.3
-        _named(ax, x, 3.3, 2.0, f"Q, K, V, beta [{j}]", GRID)
-        _named(ax, x, 2.2, 2.0, f"W[{j}], U[{j}]", ERASE)
-        _named(ax, x, 1.0, 2.0, f"D[{j}]", VALUE)
-        _named(ax, x, -1.2, 2.0, f"O[{j}]", VALUE)
+        _named(ax, x - 0.4, 3.3, 2.8, f"Q, K, V, beta [{j + 1}]", GRID)
+        _named(ax, x, 2.2, 2.0, f"W[{j + 1}], U[{j + 1}]", ERASE)
+        _named(ax, x, 1.0, 2.0, f"D[{j + 1}]", VALUE)
+        _named(ax, x, -1.2, 2.0, f"O[{j + 1}]", VALUE)
         _arrow(ax, (x + 1, 3.3), (x + 1, 2.8), KEY)
         _arrow(ax, (x + 1, 2.2), (x + 1, 1.6), ERASE)
         _arrow(ax, (x - 0.55, 0.42), (x + 0.15, 0.98), STATE)
@@ -112,7 +112,7 @@ def chunks_in_a_row(J=3):
         _arrow(ax, (x - 0.2, 0.1), (x + 2.66, 0.1), INK)
     for j in range(J + 1):
         x = pitch * j - 0.2
-        _named(ax, x, -0.2, 1.3, "S0" if j == 0 else f"S[{j - 1}]", STATE)
+        _named(ax, x, -0.2, 1.3, "S0" if j == 0 else f"S[{j}]", STATE)
     for y, words in ((3.0, "all chunks\nat once"), (0.9, "one after\nanother"), (-0.9, "all chunks\nat once")):
         ax.text(-0.9, y, words, fontsize=9, color=INK, ha="right", va="center")
     ax.set(xlim=(-2.6, pitch * J + 1.3), ylim=(-1.4, 4.1))

@@ -12,25 +12,29 @@ def five_operations():
     """The five operations of Gated DeltaNet-2 as a graph, from left to right."""
     fig, ax = figure(8.6, 3.5)
     boxes = {
-        "S_old": (0.0, 2.0, r"$S_{t-1}$", STATE),
+        "S_old": (0.0, 2.3, r"$S_{t-1}$", STATE),
         "alpha": (0.0, 3.0, r"$\alpha_t$", DECAY),
-        "b": (0.0, 1.0, r"$b_t,\ k_t$", ERASE),
+        "b": (0.0, 1.55, r"$b_t$", ERASE),
+        "k": (0.0, 0.75, r"$k_t$", KEY),
         "w": (0.0, 0.0, r"$w_t,\ v_t$", VALUE),
-        "faded": (2.0, 2.5, "1  decay\n" r"$\bar S = \mathrm{diag}(\alpha)\, S$", DECAY),
-        "e": (2.0, 1.0, "2  erase key\n" r"$e = b \odot k$", ERASE),
+        "faded": (2.0, 2.65, "1  decay\n" r"$\bar S = \mathrm{diag}(\alpha)\, S$", DECAY),
+        "e": (2.0, 1.5, "2  erase key\n" r"$e = b \odot k$", ERASE),
         "z": (2.0, 0.0, "4  write value\n" r"$z = w \odot v$", VALUE),
-        "r": (4.0, 1.6, "3  read\n" r"$r = \bar S^\top e$", ERASE),
-        "new": (6.2, 1.6, "5  update\n" r"$S = \bar S + k\,(z - r)^\top$", STATE),
-        "out": (8.3, 1.6, "output\n" r"$o = S^\top q$", KEY),
+        "r": (4.0, 1.55, "3  read\n" r"$r = \bar S^\top e$", ERASE),
+        "new": (6.2, 1.4, "5  update\n" r"$S = \bar S + k\,(z - r)^\top$", STATE),
+        "q": (8.3, 0.0, r"$q_t$", KEY),
+        "out": (8.3, 1.4, "output\n" r"$o = S^\top q$", KEY),
     }
-    arrows = "S_old faded, alpha faded, b e, w z, faded r, e r, faded new, r new, z new, new out"
+    arrows = "S_old faded, alpha faded, b e, k e, k new, q out, w z, faded r, e r, faded new, r new, z new, new out"
     for pair in arrows.split(", "):
-        start, end = (boxes[name][:2] for name in pair.split())
+        names = pair.split()
+        start, end = (boxes[name][:2] for name in names)
+        gap = 20 if start[0] == 0 or "q" in names else 34
         ax.annotate(
             "",
             end,
             start,
-            arrowprops={"arrowstyle": "-|>", "color": INK, "shrinkA": 34, "shrinkB": 40, "linewidth": 1.1},
+            arrowprops={"arrowstyle": "-|>", "color": INK, "shrinkA": gap, "shrinkB": 40, "linewidth": 1.1},
         )
     for x, y, text, colour in boxes.values():
         frame = {"boxstyle": "round,pad=0.4", "facecolor": "#ffffff", "edgecolor": colour, "linewidth": 1.6}
@@ -43,7 +47,7 @@ def five_operations():
 def forgetting_dilemma(alphas, lasting, current, kda):
     """What one decay for the whole state costs: error on lasting facts against error on current ones.
 
-    alphas, lasting, current (n,): the decay at each paragraph's end and both errors;
+    alphas, lasting, current (n,): the decay where a paragraph begins, and both errors;
     kda (lasting, current): the same with a decay for each channel.
     """
     fig, ax = figure(6.2, 3.4)
@@ -133,7 +137,7 @@ def growing_pair(s, growth, sizes):
     left.axhline(1, color=GRID, linestyle="--", zorder=0)
     left.set(xlabel="s, the small entry of the keys", ylabel="growth a token", ylim=(0, 1.3))
     for (decay, size), style in zip(sizes.items(), ("-", "--", "-.", ":")):
-        right.plot(size, style, color=STATE, label=f"decay {decay:g}")
+        right.plot(range(1, len(size) + 1), size, style, color=STATE, label=f"decay {decay:g}")
     right.set(yscale="log", xlabel="token", ylabel="2-norm of the product")
     right.legend(loc="upper left", fontsize=9, frameon=False)
     return fig

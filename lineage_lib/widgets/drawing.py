@@ -4,7 +4,7 @@ import html
 
 import numpy as np
 
-GREEN, VIOLET, BLUE = "#1f8a4c", "#7a3fc0", "#2563c9"
+GREEN, GREY, BLUE = "#1f8a4c", "#6b7280", "#2563c9"
 
 
 def drawing(inside: str, width: int, height: int, title: str) -> str:
@@ -24,13 +24,13 @@ def text(x: float, y: float, words: str, *, anchor: str = "start", weight: int =
 
 
 def heat(S: np.ndarray, *, x: float, y: float, title: str, below: str) -> str:
-    """A state as a grid of numbers, shaded by size: green above zero, violet below."""
+    """A state as a grid of numbers, shaded by size: green above zero, grey below."""
     wide, high, top = 62, 26, max(np.abs(S).max(), 1e-9)
     parts = [text(x, y, title)]
     for i, row in enumerate(S):
         for j, value in enumerate(row):
             left, upper = x + j * wide, y + 8 + i * high
-            shade = f'fill="{GREEN if value >= 0 else VIOLET}" fill-opacity="{0.4 * abs(value) / top:.2f}"'
+            shade = f'fill="{GREEN if value >= 0 else GREY}" fill-opacity="{0.4 * abs(value) / top:.2f}"'
             parts.append(f'<rect x="{left:g}" y="{upper:g}" width="{wide - 3}" height="{high - 3}" rx="4" {shade}/>')
             parts.append(text(left + wide / 2, upper + 16, number(value), anchor="middle"))
     return "".join([*parts, text(x, y + 8 + len(S) * high + 16, below, size=12)])

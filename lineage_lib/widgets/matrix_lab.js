@@ -127,7 +127,7 @@ function render({ model, el }) {
     const vector = (name, letter, x, tone) =>
       make("div", { class: "piece-vector" }, make("span", {}, letter), heat([x], { name, top, tone }));
     const table = (name, rows, tone = "state") =>
-      heat(rows, { name, top, tone, labels: name === "before" || name === "after" ? ["key 1", "key 2"] : [], heads: ["tens", "ones"] });
+      heat(rows, { name, top, tone, labels: ["key 1", "key 2"], heads: ["tens", "ones"] });
     const reached = (i) => stage >= i;
     const hide = (rows, seen) => (seen ? rows : rows.map((row) => row.map(() => NaN)));
     flow.replaceChildren(
@@ -160,7 +160,7 @@ function render({ model, el }) {
           return make(
             "td",
             { class: i === t ? "now" : null },
-            "(", figure("b", tens, { "data-cell": `${who}.${i}.0` }), ", ", figure("b", ones, { "data-cell": `${who}.${i}.1` }), ")",
+            make("span", { class: "piece-pair" }, "(", figure("b", tens, { "data-cell": `${who}.${i}.0` }), ", ", figure("b", ones, { "data-cell": `${who}.${i}.1` }), ")"),
             make("small", {}, note + change),
           );
         }),

@@ -51,7 +51,7 @@ const SLIDERS = {
   write: { label: "w write, every value channel", tone: "value", low: 0, high: 1, used: ["write"] },
 };
 
-const [WIDE, LEFT, RIGHT, ROW] = [440, 62, 44, 30];
+const [WIDE, LEFT, RIGHT, ROW] = [440, 96, 54, 36];
 
 function render({ model, el }) {
   const { get, set } = settingsOf(model, NAMES);
@@ -70,7 +70,7 @@ function render({ model, el }) {
       choice({ label: side === "left" ? "One rule" : "Another rule", options: titles, value: get()[side], name: side, change: (x) => set({ [side]: x }) }),
     ]),
   );
-  const skip = make("input", { id: `piece-${++made}`, type: "checkbox", "data-setting": "skip" });
+  const skip = make("input", { id: fresh(), type: "checkbox", "data-setting": "skip" });
   skip.addEventListener("change", () => set({ skip: skip.checked }));
   const skips = make("div", { class: "piece-check" }, skip, make("label", { for: skip.id }, "The gates shut at distractors"));
 
@@ -119,7 +119,7 @@ function render({ model, el }) {
   const chart = ({ errors }, { names }) => {
     const rows = [...people.map((who, n) => ({ who, of: (t) => errors[t][n], n })), { who: "mean", of: (t) => mean(errors[t]), n: null }];
     const strays = names.some((n) => n < 0);
-    const height = rows.length * ROW + (strays ? 22 : 4) + 16;
+    const height = rows.length * ROW + (strays ? 26 : 4) + 16;
     const picture = svg("svg", { class: "piece-chart", viewBox: `0 0 ${WIDE} ${height}`, role: "img" });
     rows.forEach(({ who, of, n }, i) => {
       const base = (i + 1) * ROW;
@@ -132,16 +132,16 @@ function render({ model, el }) {
         picture.append(svg("polyline", { class: n === null ? "line mean" : "line", points: points.join(" ") }));
       }
       names.forEach((written, t) => {
-        if (n !== null && written === n) picture.append(svg("line", { class: "written", x1: at(t), x2: at(t), y1: base, y2: base + 4 }));
+        if (n !== null && written === n) picture.append(svg("line", { class: "written", x1: at(t), x2: at(t), y1: base, y2: base + 6 }));
       });
       picture.append(svg("text", { class: "value", x: WIDE - RIGHT + 6, y: base - 2, "data-row": n === null ? "mean" : n }, ""));
     });
-    const foot = rows.length * ROW + 18;
+    const foot = rows.length * ROW + 22;
     if (strays) {
       picture.append(svg("text", { class: "name", x: 0, y: foot }, "distractors"));
-      names.forEach((n, t) => n < 0 && picture.append(svg("line", { class: "stray", x1: at(t), x2: at(t), y1: foot - 9, y2: foot })));
+      names.forEach((n, t) => n < 0 && picture.append(svg("line", { class: "stray", x1: at(t), x2: at(t), y1: foot - 11, y2: foot })));
     }
-    picture.append(svg("line", { class: "cursor", x1: 0, x2: 0, y1: 4, y2: height - 14 }));
+    picture.append(svg("line", { class: "cursor", x1: 0, x2: 0, y1: 4, y2: height - 12 }));
     let dragging = false;
     const seek = (event) => {
       const { left, width } = picture.getBoundingClientRect();

@@ -84,11 +84,12 @@ const frame = (el, label) => {
   return box;
 };
 
-let made = 0;
+/** An id that no other piece of the page has. */
+const fresh = () => `piece-${(globalThis.lineagePieceIds = (globalThis.lineagePieceIds ?? 0) + 1)}`;
 
 /** A labelled slider; `change` gets its number while it moves. */
 const slider = ({ label, low, high, step, value, name, tone = "", digits = 2, change }) => {
-  const id = `piece-${++made}`;
+  const id = fresh();
   const input = make("input", { id, type: "range", min: low, max: high, step, "data-setting": name });
   const output = make("output", { for: id });
   const set = (x) => {
@@ -104,7 +105,7 @@ const slider = ({ label, low, high, step, value, name, tone = "", digits = 2, ch
 };
 
 const choice = ({ label, options, value, name, change }) => {
-  const id = `piece-${++made}`;
+  const id = fresh();
   const menu = make("select", { id, "data-setting": name });
   for (const [key, text] of Object.entries(options)) menu.append(make("option", { value: key }, text));
   menu.value = value;

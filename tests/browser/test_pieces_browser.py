@@ -241,6 +241,21 @@ def test_it_fits_a_telephone(opened, piece, scheme):
     assert shown.page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+def test_two_pieces_on_a_page_keep_apart(opened):
+    """Each label belongs to the control beside it: no id is given twice."""
+    page = opened(Microscope).page
+    assert page.locator(".piece").count() > 1
+    ids = page.eval_on_selector_all(".piece [id]", "nodes => nodes.map(node => node.id)")
+    assert len(ids) == len(set(ids))
+    own = "nodes => nodes.every(label => label.control && label.closest('.piece').contains(label.control))"
+    assert page.eval_on_selector_all(".piece label", own)
+    scope = page.locator("[data-piece=microscope] .piece")
+    scope.locator("select[data-setting=stream]").select_option("distractors")
+    before = scope.locator("input[data-setting=skip]").is_checked()
+    scope.get_by_text("The gates shut at distractors").click()
+    assert scope.locator("input[data-setting=skip]").is_checked() != before
+
+
 def test_without_scripts_there_is_a_still_picture(chromium, book):
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()

@@ -41,7 +41,15 @@ def delta_on_a_copy(S, k, v, beta):
     return new
 
 
-# 8.2: autograd, a loop, einsum, normal equations
+def delta_value_first_in_place(S, k, v, beta):
+    """On a copy: the value is added, and what was there before is taken off."""
+    new = S.copy()
+    new += np.outer(beta * k, v)
+    new -= np.outer(beta * k, k @ (new - np.outer(beta * k, v)))
+    return new
+
+
+# 8.2: autograd, a loop, einsum, normal equations, central differences
 def gradient_by_autograd(S, K, V):
     S = torch.tensor(S, requires_grad=True)
     (0.5 * (torch.tensor(K) @ S - torch.tensor(V)).square().sum()).backward()
@@ -61,6 +69,20 @@ def gradient_by_einsum(S, K, V):
 
 def gradient_by_sums(S, K, V):
     return (K.T @ K) @ S - K.T @ V
+
+
+def gradient_by_differences(S, K, V, h=1e-3):
+    """Exact up to rounding: the loss is a square in each entry."""
+
+    def loss(S):
+        return 0.5 * np.sum((K @ S - V) ** 2)
+
+    slope = np.empty(S.shape)
+    for i in np.ndindex(S.shape):
+        step = np.zeros(S.shape)
+        step[i] = h
+        slope[i] = (loss(S + step) - loss(S - step)) / (2 * h)
+    return slope
 
 
 # 8.3: two states, a loop, einsum
@@ -88,6 +110,10 @@ def largest_by_norms(keys):
 
 def largest_by_einsum(keys):
     return torch.tensor(2 / np.einsum("tk,tk->t", keys, keys).max())
+
+
+def largest_of_a_square_root(keys):
+    return (np.sqrt(2) / np.max(np.linalg.norm(keys, axis=1))) ** 2
 
 
 # 8.5: the transition, the library, one loop over channels
@@ -141,7 +167,16 @@ def sequence_with_corrections(Q, K, V, alpha, beta, S0):
     return O, np.prod(alpha) * S0 + K.T @ (ends[:, None] * U)
 
 
-# 8.7: the series, a Horner-like recursion, torch
+def sequence_in_place_on_a_copy(Q, K, V, alpha, beta, S0):
+    S, O = S0.copy(), np.empty(V.shape)
+    for t in range(len(Q)):
+        S *= alpha[t]
+        S += beta[t] * np.outer(K[t], V[t] - S.T @ K[t])
+        O[t] = S.T @ Q[t]
+    return O, S
+
+
+# 8.7: the series, its terms, torch, a table of sums, one matrix, a common denominator
 def expected_by_series(t, p, alpha):
     out = []
     for n in t:
@@ -170,6 +205,23 @@ def expected_in_torch(t, p, alpha):
     return 1 - series((1 - p) * alpha) / series(1 - p)
 
 
+def expected_by_a_table(t, p, alpha):
+    m, i = np.arange(int(t.max())), t.astype(int) - 1
+    return 1 - np.cumsum(((1 - p) * alpha) ** m)[i] / np.cumsum((1 - p) ** m)[i]
+
+
+def expected_by_a_matrix(t, p, alpha):
+    m = np.arange(min(int(t.max()), 3000))
+    weights = (1 - p) ** m * (m < t[:, None])
+    return 1 - (weights * alpha**m).sum(axis=1) / weights.sum(axis=1)
+
+
+def expected_over_a_common_denominator(t, p, alpha):
+    r = 1 - p
+    x = r * alpha
+    return (1 - x - p - r**t * (1 - x) + p * x**t) / ((1 - x) * (1 - r**t))
+
+
 # 8.8: gates, only the kept tokens, the library token by token
 def skipping_by_gates(K, V, alpha, beta, keep):
     alpha, beta = np.where(keep, alpha, 1.0), np.where(keep, beta, 0.0)
@@ -196,6 +248,17 @@ def skipping_in_the_library(K, V, alpha, beta, keep):
     return torch.stack(states)
 
 
+def skipping_row_after_row(K, V, alpha, beta, keep):
+    """One array with an empty row in front, each row filled from the one before."""
+    rows = np.zeros((len(K) + 1, K.shape[1], V.shape[1]))
+    for t in range(len(K)):
+        rows[t + 1] = rows[t]
+        if keep[t]:
+            rows[t + 1] *= alpha[t]
+            rows[t + 1] += beta[t] * np.outer(K[t], V[t] - K[t] @ rows[t + 1])
+    return rows[1:]
+
+
 # 8.9: a linear system, the inverse by hand, a smaller step through a scaled key
 def implicit_by_solving(S, k, v, beta):
     return np.linalg.solve(np.eye(len(k)) + beta * np.outer(k, k), S + beta * np.outer(k, v))
@@ -210,6 +273,11 @@ def implicit_in_torch(S, k, v, beta):
     S, k, v = map(torch.tensor, (S, k, v))
     epsilon = beta / (1 + beta * k.square().sum())
     return S - epsilon * torch.outer(k, k @ S - v)
+
+
+def implicit_by_the_inverse(S, k, v, beta):
+    shrink = np.eye(len(k)) - beta * np.outer(k, k) / (1 + beta * k @ k)
+    return shrink @ (S + beta * np.outer(k, v))
 
 
 # 8.10: the state first, the dual form, least squares on stacked rows, a loop over pairs
@@ -237,15 +305,40 @@ def ridge_by_recursion(K, V, q, lam):
     return torch.tensor(S.T @ q)
 
 
+def ridge_by_svd(K, V, q, lam):
+    u, s, vt = np.linalg.svd(K, full_matrices=False)
+    return ((V.T @ u) * (s / (s * s + lam))) @ (vt @ q)
+
+
 RIGHT_ANSWERS = {
-    "8.1": [delta_by_transition, delta_in_torch, delta_in_lists, delta_in_the_library, delta_on_a_copy],
-    "8.2": [gradient_by_autograd, gradient_in_a_loop, gradient_by_einsum, gradient_by_sums],
+    "8.1": [
+        delta_by_transition,
+        delta_in_torch,
+        delta_in_lists,
+        delta_in_the_library,
+        delta_on_a_copy,
+        delta_value_first_in_place,
+    ],
+    "8.2": [gradient_by_autograd, gradient_in_a_loop, gradient_by_einsum, gradient_by_sums, gradient_by_differences],
     "8.3": [changes_of_two_states, changes_one_by_one, changes_by_einsum],
-    "8.4": [largest_of_each, largest_by_norms, largest_by_einsum],
+    "8.4": [largest_of_each, largest_by_norms, largest_by_einsum, largest_of_a_square_root],
     "8.5": [gated_by_transition, gated_in_the_library, gated_column_by_column],
-    "8.6": [sequence_in_the_library, sequence_by_transitions, sequence_value_first, sequence_with_corrections],
-    "8.7": [expected_by_series, expected_by_what_is_missing, expected_in_torch],
-    "8.8": [skipping_by_gates, skipping_by_filling_up, skipping_in_the_library],
-    "8.9": [implicit_by_solving, implicit_by_the_new_error, implicit_in_torch],
-    "8.10": [ridge_state_first, ridge_dual, ridge_by_stacking, ridge_by_recursion],
+    "8.6": [
+        sequence_in_the_library,
+        sequence_by_transitions,
+        sequence_value_first,
+        sequence_with_corrections,
+        sequence_in_place_on_a_copy,
+    ],
+    "8.7": [
+        expected_by_series,
+        expected_by_what_is_missing,
+        expected_in_torch,
+        expected_by_a_table,
+        expected_by_a_matrix,
+        expected_over_a_common_denominator,
+    ],
+    "8.8": [skipping_by_gates, skipping_by_filling_up, skipping_in_the_library, skipping_row_after_row],
+    "8.9": [implicit_by_solving, implicit_by_the_new_error, implicit_in_torch, implicit_by_the_inverse],
+    "8.10": [ridge_state_first, ridge_dual, ridge_by_stacking, ridge_by_recursion, ridge_by_svd],
 }

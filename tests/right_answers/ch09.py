@@ -227,6 +227,23 @@ def gated_in_log_space(Q, K, V, alpha, beta, T_c, S0=None):
     return torch.cat(O), S
 
 
+def gated_by_floored_logs(Q, K, V, alpha, beta, T_c, S0=None):
+    """Differences of summed logarithms, whose floor is the end of the range of float64, token by token."""
+    S = np.zeros((K.shape[1], V.shape[1])) if S0 is None else S0
+    O = np.zeros(V.shape)
+    for start in range(0, len(V), T_c):
+        q, k, v, a, b = (z[start : start + T_c] for z in (Q, K, V, np.log(np.maximum(alpha, 1e-300)), beta))
+        rows = range(len(a))
+        left = np.array([[np.exp(np.sum(a[j + 1 : i + 1])) if j <= i else 0.0 for j in rows] for i in rows])
+        gamma, D = np.exp(np.cumsum(a))[:, None], np.zeros(v.shape)
+        right, A = b[:, None] * (v - gamma * (k @ S)), b[:, None] * left * (k @ k.T)
+        for i in rows:
+            D[i] = right[i] - A[i, :i] @ D[:i]
+        O[start : start + T_c] = gamma * (q @ S) + (left * (q @ k.T)) @ D
+        S = gamma[-1] * S + (left[-1][:, None] * k).T @ D
+    return O, S
+
+
 # 9.8: the recurrence, pairwise ratios, the library
 def gdn2_by_recurrence(Q, K, V, alpha, b, w, S0):
     return recur(Q, K, w * V, alpha, b * K, S0)
@@ -240,6 +257,15 @@ def gdn2_by_pairs(Q, K, V, alpha, b, w, S0):
     scores = np.tril(np.einsum("ic,jc,ijc->ij", Q, K, kept))
     S = np.exp(G[-1])[:, None] * S0 + (np.exp(G[-1] - G) * K).T @ D
     return (np.exp(G) * Q) @ S0 + scores @ D, S
+
+
+def gdn2_in_torch(Q, K, V, alpha, b, w, S0):
+    """The page's division, γ from summed logarithms."""
+    Q, K, V, alpha, b, w, S0 = map(torch.tensor, (Q, K, V, alpha, b, w, S0))
+    gamma = alpha.log().cumsum(0).exp()
+    erase, write, query = b * gamma * K, K / gamma, gamma * Q
+    D = solve_triangular((erase @ write.T).tril(-1), w * V - erase @ S0, upper=False, unitriangular=True)
+    return query @ S0 + (query @ write.T).tril() @ D, gamma[-1][:, None] * (S0 + write.T @ D)
 
 
 def gdn2_by_the_library(Q, K, V, alpha, b, w, S0):
@@ -307,8 +333,8 @@ RIGHT_ANSWERS = {
     "9.4": [corrected_from_wy, corrected_by_the_recurrence, corrected_from_inverse],
     "9.5": [output_by_tokens, output_joined, output_in_torch],
     "9.6": [delta_by_recurrence, delta_by_wy, delta_by_the_library, delta_padded],
-    "9.7": [gated_by_recurrence, gated_multiplied_up, gated_by_the_library, gated_in_log_space],
-    "9.8": [gdn2_by_recurrence, gdn2_by_pairs, gdn2_by_the_library],
+    "9.7": [gated_by_recurrence, gated_multiplied_up, gated_by_the_library, gated_in_log_space, gated_by_floored_logs],
+    "9.8": [gdn2_by_recurrence, gdn2_by_pairs, gdn2_in_torch, gdn2_by_the_library],
     "9.9": [inverse_by_substitution, inverse_by_numpy, inverse_in_torch, inverse_in_growing_blocks],
     "9.10": [backward_by_autograd, backward_from_the_end, backward_by_inverse],
 }

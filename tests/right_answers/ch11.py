@@ -172,9 +172,18 @@ def bounded_head_by_head(z, a, bias, lower):
     return g
 
 
-# 11.8: the general solver, the scaling itself, torch
+# 11.8: the general solver, also for matrices with the same eigenvalues, the scaling itself, torch
 def eigenvalues_of_the_transition(k, alpha, b):
     return np.sort(np.linalg.eigvals((np.eye(len(k)) - np.outer(k, b * k)) @ np.diag(alpha)).real)
+
+
+def eigenvalues_of_the_other_gate_side(k, alpha, b):
+    """Another matrix, with the same eigenvalues."""
+    return np.sort(np.linalg.eigvals((np.eye(len(k)) - np.outer(b * k, k)) @ np.diag(alpha)).real)
+
+
+def eigenvalues_of_the_other_order(k, alpha, b):
+    return np.sort_complex(np.linalg.eigvals(np.diag(alpha) @ (np.eye(len(k)) - np.outer(k, b * k)))).real
 
 
 def eigenvalues_entry_by_entry(k, alpha, b):
@@ -199,6 +208,12 @@ def worst_gate_by_the_closed_form(k):
 
     corners = itertools.product((0.0, 1.0), repeat=len(k))
     return list(max(corners, key=stretch)) if len(k) > 1 else [0.0]
+
+
+def worst_gate_with_the_gate_on_the_left(k):
+    """The transpose has the same norm."""
+    corners = [np.array(b) for b in itertools.product((0.0, 1.0), repeat=len(k))]
+    return max(corners, key=lambda b: np.linalg.norm(np.eye(len(k)) - np.outer(b * k, k), ord=2))
 
 
 def worst_gate_by_singular_values(k):
@@ -243,6 +258,22 @@ def pair_with_gates_nearly_open(K):
     return keys, b
 
 
+def pair_across_three_channels(K):
+    """The first and the last channel, entries of equal sign, the unused gates open."""
+    s, c = 0.4, math.sqrt(1 - 0.16)
+    keys, b = np.zeros((2, K)), np.ones((2, K))
+    keys[:, 0], keys[:, -1] = (s, c), (c, s)
+    b[0, -1] = b[1, 0] = 0.0
+    return keys, b
+
+
+def pair_near_the_edge(K):
+    keys, b = np.zeros((2, K)), np.zeros((2, K))
+    keys[:, :2] = [[0.27, math.sqrt(1 - 0.27**2)], [-math.sqrt(1 - 0.27**2), -0.27]]
+    b[:, :2] = np.eye(2)
+    return keys.tolist(), b.astype(int)
+
+
 def pair_by_a_scan(K):
     def transition(k, b):
         return np.eye(2) - np.outer(k, b * k)
@@ -268,7 +299,25 @@ RIGHT_ANSWERS = {
     "11.5": [gates_from_a_dictionary, gates_by_matching],
     "11.6": [log_decay_in_torch, log_decay_in_two_halves, log_decay_head_by_head],
     "11.7": [bounded_in_torch, bounded_by_tanh, bounded_head_by_head],
-    "11.8": [eigenvalues_of_the_transition, eigenvalues_entry_by_entry, eigenvalues_in_torch],
-    "11.9": [worst_gate_by_the_closed_form, worst_gate_by_singular_values, worst_gate_by_distances],
-    "11.10": [pair_at_another_angle, pair_in_the_last_channels, pair_with_gates_nearly_open, pair_by_a_scan],
+    "11.8": [
+        eigenvalues_of_the_transition,
+        eigenvalues_of_the_other_gate_side,
+        eigenvalues_of_the_other_order,
+        eigenvalues_entry_by_entry,
+        eigenvalues_in_torch,
+    ],
+    "11.9": [
+        worst_gate_by_the_closed_form,
+        worst_gate_with_the_gate_on_the_left,
+        worst_gate_by_singular_values,
+        worst_gate_by_distances,
+    ],
+    "11.10": [
+        pair_across_three_channels,
+        pair_near_the_edge,
+        pair_at_another_angle,
+        pair_in_the_last_channels,
+        pair_with_gates_nearly_open,
+        pair_by_a_scan,
+    ],
 }

@@ -8,11 +8,6 @@ delta, gated = _ch08_steps.delta_oracle, _ch08_gates.gated_oracle
 
 
 # 8.1
-def delta_beta_forgotten(S, k, v, beta):
-    """Right for beta = 1."""
-    return delta(S, k, v, 1.0)
-
-
 def delta_clipped(S, k, v, beta):
     """Wrong beyond 1."""
     return delta(S, k, v, min(beta, 1.0))
@@ -48,6 +43,20 @@ def delta_erase_whole_rows(S, k, v, beta):
 
 def delta_shrinks_everything(S, k, v, beta):
     return (1 - beta) * S + beta * np.outer(k, v)
+
+
+def delta_beta_twice(S, k, v, beta):
+    return delta(S, k, v, beta**2)
+
+
+def delta_of_keys_up_to_nine_channels(S, k, v, beta):
+    return delta(S, k, v, beta if len(k) < 10 else beta**2)
+
+
+def delta_key_changed(S, k, v, beta):
+    new = delta(S, k, v, beta)
+    k /= 2
+    return new
 
 
 def delta_half_precision(S, k, v, beta):
@@ -139,15 +148,20 @@ def largest_strictly_below(keys):
     return 0.999 * _ch08_steps.largest_beta_oracle(keys)
 
 
+def largest_capped_at_one(keys):
+    """A whole number where the cap acts."""
+    return min(1, _ch08_steps.largest_beta_oracle(keys))
+
+
+def largest_capped_at_two_whole(keys):
+    return min(2, _ch08_steps.largest_beta_oracle(keys))
+
+
 def largest_is_two(keys):
     return 2.0
 
 
 # 8.5
-def gated_decay_last(S, k, v, alpha, beta):
-    return alpha * delta(S, k, v, beta)
-
-
 def gated_decays_twice(S, k, v, alpha, beta):
     """The error is read from a state that has faded twice."""
     return alpha * S + beta * np.outer(k, v - alpha**2 * (S.T @ k))
@@ -157,16 +171,8 @@ def gated_beta_twice(S, k, v, alpha, beta):
     return gated(S, k, v, alpha, beta**2)
 
 
-def gated_logarithm(S, k, v, alpha, beta):
-    return gated(S, k, v, np.exp(alpha), beta)
-
-
 def gated_fades_by_the_rest(S, k, v, alpha, beta):
     return gated(S, k, v, 1 - alpha, beta)
-
-
-def gated_without_decay(S, k, v, alpha, beta):
-    return delta(S, k, v, beta)
 
 
 def gated_without_correction(S, k, v, alpha, beta):
@@ -188,6 +194,26 @@ def gated_with_a_floor(S, k, v, alpha, beta):
     return gated(S, k, v, max(alpha, 1e-6), beta)
 
 
+def gated_beta_on_the_erase_only(S, k, v, alpha, beta):
+    return alpha * S + np.outer(k, v - alpha * beta * (S.T @ k))
+
+
+def gated_key_normalised(S, k, v, alpha, beta):
+    return gated(S, k / np.linalg.norm(k), v, alpha, beta)
+
+
+def gated_value_overwritten(S, k, v, alpha, beta):
+    """Right, but the caller's v is changed."""
+    kept, write = alpha * S, v
+    write -= kept.T @ k
+    return kept + beta * np.outer(k, write)
+
+
+def gated_power_by_width(S, k, v, alpha, beta):
+    """Right for narrow keys."""
+    return gated(S, k, v, alpha ** (len(k) / 3 if len(k) > 9 else 1), beta)
+
+
 def gated_tied(S, k, v, alpha, beta):
     """A convex mixture, as in a gated recurrent unit."""
     return alpha * S + (1 - alpha) * beta * np.outer(k, v - S.T @ k)
@@ -195,7 +221,6 @@ def gated_tied(S, k, v, alpha, beta):
 
 WRONG_ANSWERS = {
     "8.1": [
-        delta_beta_forgotten,
         delta_clipped,
         delta_read_transposed,
         delta_normalised_when_long,
@@ -204,6 +229,9 @@ WRONG_ANSWERS = {
         delta_transposed_when_square,
         delta_erase_whole_rows,
         delta_shrinks_everything,
+        delta_beta_twice,
+        delta_of_keys_up_to_nine_channels,
+        delta_key_changed,
         delta_half_precision,
     ],
     "8.2": [
@@ -229,19 +257,22 @@ WRONG_ANSWERS = {
         largest_by_entries,
         largest_by_sums_of_entries,
         largest_strictly_below,
+        largest_capped_at_one,
+        largest_capped_at_two_whole,
         largest_is_two,
     ],
     "8.5": [
-        gated_decay_last,
         gated_decays_twice,
         gated_beta_twice,
-        gated_logarithm,
         gated_fades_by_the_rest,
-        gated_without_decay,
         gated_without_correction,
         gated_decay_along_the_key,
         gated_rest_of_the_key_kept,
         gated_with_a_floor,
+        gated_beta_on_the_erase_only,
+        gated_key_normalised,
+        gated_value_overwritten,
+        gated_power_by_width,
         gated_tied,
     ],
 }

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from lineage_lib.exercises import _ch08_gates, _ch08_steps, _ch08_views
+from lineage_lib.exercises import _ch08_gates, _ch08_steps, _ch08_streams, _ch08_views
 
 delta = _ch08_steps.delta_oracle
-sequence, skip = _ch08_gates.sequence_oracle, _ch08_gates.skip_oracle
-expected, implicit, ridge = _ch08_gates.expected_oracle, _ch08_views.implicit_oracle, _ch08_views.ridge_oracle
+sequence, skip, expected = _ch08_gates.sequence_oracle, _ch08_streams.skip_oracle, _ch08_streams.expected_oracle
+implicit, ridge = _ch08_views.implicit_oracle, _ch08_views.ridge_oracle
 
 
 # 8.6
@@ -77,6 +77,10 @@ def sequence_in_place(Q, K, V, alpha, beta, S0):
     return O, S0
 
 
+def sequence_decay_one_token_late(Q, K, V, alpha, beta, S0):
+    return sequence(Q, K, V, np.append(1.0, alpha[:-1]), beta, S0)
+
+
 def sequence_outputs_alone(Q, K, V, alpha, beta, S0):
     return sequence(Q, K, V, alpha, beta, S0)[0]
 
@@ -100,6 +104,26 @@ def expected_uniform_ages(t, p, alpha):
 def expected_short_series(t, p, alpha):
     """A series cut after twenty terms."""
     return expected(np.minimum(t, 20.0), p, alpha)
+
+
+def expected_cut_at(terms):
+    """ "Enough terms": with p = 0.01 and a slow decay older writes still count."""
+
+    def cut(t, p, alpha):
+        return expected(np.minimum(t, terms), p, alpha)
+
+    return cut
+
+
+def expected_denominator_with_epsilon(t, p, alpha):
+    r = 1 - p
+    return 1 - (1 - (r * alpha) ** t) / (1 - r * alpha + 1e-8) / ((1 - r**t) / (p + 1e-8))
+
+
+def expected_one_token_more_above(t, p, alpha):
+    """t + 1 terms in one sum and t in the other."""
+    r = 1 - p
+    return 1 - p * (1 - (r * alpha) ** (t + 1)) / (1 - r * alpha) / (1 - r**t)
 
 
 def expected_with_eight_names(t, p, alpha):
@@ -143,15 +167,22 @@ def skip_stops_at_the_first(K, V, alpha, beta, keep):
     return skip(K, V, alpha, beta, np.cumprod(keep).astype(bool))
 
 
-def skip_one_buffer(K, V, alpha, beta, keep):
-    """One array is appended again and again, and changed in place."""
+def skip_nothing(K, V, alpha, beta, keep):
+    return skip(K, V, alpha, beta, np.ones_like(keep))
+
+
+def skip_additive(K, V, alpha, beta, keep):
     S, states = np.zeros((K.shape[1], V.shape[1])), []
     for t in range(len(K)):
-        if keep[t]:
-            S *= alpha[t]
-            S += beta[t] * np.outer(K[t], V[t] - S.T @ K[t])
+        S = alpha[t] * S + beta[t] * np.outer(K[t], V[t]) if keep[t] else S
         states.append(S)
-    return np.array([*states])
+    return np.array(states)
+
+
+def skip_gates_changed(K, V, alpha, beta, keep):
+    """Right, but the caller's gates are changed."""
+    alpha[~keep], beta[~keep] = 1.0, 0.0
+    return skip(K, V, alpha, beta, np.ones_like(keep))
 
 
 def skip_last_state_alone(K, V, alpha, beta, keep):
@@ -160,14 +191,6 @@ def skip_last_state_alone(K, V, alpha, beta, keep):
 
 def skip_with_weak_writes(K, V, alpha, beta, keep):
     return skip(K, V, np.where(keep, alpha, 1.0), np.where(keep, beta, 1e-3), np.ones_like(keep))
-
-
-def skip_decay_after_the_write(K, V, alpha, beta, keep):
-    S, states = np.zeros((K.shape[1], V.shape[1])), []
-    for t in range(len(K)):
-        S = alpha[t] * delta(S, K[t], V[t], beta[t]) if keep[t] else S
-        states.append(S)
-    return np.array(states)
 
 
 # 8.9
@@ -198,11 +221,6 @@ def implicit_gated(S, k, v, beta):
 def implicit_two_beta(S, k, v, beta):
     """The factor ½ of the loss forgotten."""
     return implicit(S, k, v, 2 * beta)
-
-
-def implicit_erase_alone(S, k, v, beta):
-    """epsilon on the write, beta on the erase."""
-    return S + np.outer(k, beta / (1 + beta * (k @ k)) * v - beta * (S.T @ k))
 
 
 # 8.10
@@ -259,6 +277,7 @@ WRONG_ANSWERS = {
         sequence_by_ratios,
         sequence_swapped,
         sequence_in_place,
+        sequence_decay_one_token_late,
         sequence_outputs_alone,
     ],
     "8.7": [
@@ -266,6 +285,9 @@ WRONG_ANSWERS = {
         expected_mean_age,
         expected_uniform_ages,
         expected_short_series,
+        *map(expected_cut_at, (300, 400, 500, 700, 1000, 1500, 2000)),
+        expected_denominator_with_epsilon,
+        expected_one_token_more_above,
         expected_with_eight_names,
         expected_squared,
     ],
@@ -275,10 +297,11 @@ WRONG_ANSWERS = {
         skip_dropping_rows,
         skip_with_late_decay,
         skip_stops_at_the_first,
-        skip_one_buffer,
+        skip_nothing,
+        skip_additive,
+        skip_gates_changed,
         skip_last_state_alone,
         skip_with_weak_writes,
-        skip_decay_after_the_write,
     ],
     "8.9": [
         implicit_normalised,
@@ -287,7 +310,6 @@ WRONG_ANSWERS = {
         implicit_replaces,
         implicit_gated,
         implicit_two_beta,
-        implicit_erase_alone,
     ],
     "8.10": [
         ridge_normalised_keys,

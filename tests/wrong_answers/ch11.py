@@ -1,8 +1,8 @@
-"""Wrong answers to chapter 11 that are right on most inputs, or look right."""
+"""Wrong answers to chapter 11 that are right on most inputs, or look right: steps and gates."""
 
 import numpy as np
 
-from lineage_lib.exercises import _ch11_gates, _ch11_spectra, _ch11_steps
+from lineage_lib.exercises import _ch11_gates, _ch11_steps
 
 
 # 11.1
@@ -51,6 +51,35 @@ def kda_signed_write(S, k, v, alpha, beta):
     return faded - beta * np.outer(k, v - faded.T @ k)
 
 
+def kda_decayed_write(S, k, v, alpha, beta):
+    faded = alpha[:, None] * S
+    return faded + beta * np.outer(alpha * k, v - faded.T @ k)
+
+
+def kda_mean_decay(S, k, v, alpha, beta):
+    return _ch11_steps.kda_oracle(S, k, v, np.full_like(alpha, alpha.mean()), beta)
+
+
+def kda_read_fades_twice(S, k, v, alpha, beta):
+    faded = alpha[:, None] * S
+    return faded + beta * np.outer(k, v - faded.T @ (alpha * k))
+
+
+def kda_interpolated(S, k, v, alpha, beta):
+    """Every row is weighed, as if the key were along all of them."""
+    return (1 - beta) * alpha[:, None] * S + beta * np.outer(k, v)
+
+
+def kda_projected(S, k, v, alpha, beta):
+    """Right for keys of length 1: the read is divided by the square of the length."""
+    faded = alpha[:, None] * S
+    return faded + beta * np.outer(k, v - faded.T @ k / (k @ k))
+
+
+def kda_long_keys_cut(S, k, v, alpha, beta):
+    return _ch11_steps.kda_oracle(S, k / max(1.0, np.linalg.norm(k)), v, alpha, beta)
+
+
 def kda_gated_deltanet(S, k, v, alpha, beta):
     return _ch11_steps.kda_oracle(S, k, v, np.full_like(alpha, alpha[0]), beta)
 
@@ -90,12 +119,80 @@ def five_new_state_transposed(S, k, v, alpha, b, w):
     return *rest, new.T
 
 
+def five_decay_at_the_end(S, k, v, alpha, b, w):
+    e, z = b * k, w * v
+    r = S.T @ e
+    return S, e, r, z, alpha[:, None] * (S + np.outer(k, z - r))
+
+
+def five_decay_shown_and_not_used(S, k, v, alpha, b, w):
+    faded, e, _, z, _ = _ch11_steps.five_oracle(S, k, v, alpha, b, w)
+    r = S.T @ e
+    return faded, e, r, z, alpha[:, None] * (S + np.outer(k, z - r))
+
+
+def five_gate_twice(S, k, v, alpha, b, w):
+    faded, e, _, z, _ = _ch11_steps.five_oracle(S, k, v, alpha, b, w)
+    r = faded.T @ (b * e)
+    return faded, e, r, z, faded + np.outer(k, z - r)
+
+
+def five_read_of_the_new_state(S, k, v, alpha, b, w):
+    faded, e, _, z, new = _ch11_steps.five_oracle(S, k, v, alpha, b, w)
+    return faded, e, new.T @ e, z, new
+
+
+def five_sum_of_read_and_write(S, k, v, alpha, b, w):
+    faded, e, r, z, _ = _ch11_steps.five_oracle(S, k, v, alpha, b, w)
+    return faded, e, r, z, faded + np.outer(k, z + r)
+
+
+def five_ungated_write(S, k, v, alpha, b, w):
+    return _ch11_steps.five_oracle(S, k, v, alpha, b, np.ones_like(w))
+
+
+def five_in_place(S, k, v, alpha, b, w):
+    S *= alpha[:, None]
+    e, z = b * k, w * v
+    r = S.T @ e
+    return S, e, r, z, S + np.outer(k, z - r)
+
+
 def five_write_decayed(S, k, v, alpha, b, w):
     faded, e, r, z, _ = _ch11_steps.five_oracle(S, k, v, alpha, b, w)
     return faded, e, r, z, faded - np.outer(k, r) + np.outer(alpha * k, z)
 
 
 # 11.3
+def stretch_faded_on_both_sides(K, alpha, b):
+    P = np.eye(K.shape[1])
+    for k, fade, gate in zip(K, alpha, b):
+        P = np.diag(fade) @ (np.eye(len(k)) - np.outer(k, gate * k)) @ np.diag(fade) @ P
+    return P
+
+
+def stretch_added(K, alpha, b):
+    P = np.eye(K.shape[1])
+    for k, fade, gate in zip(K, alpha, b):
+        P = (np.eye(len(k)) + np.outer(k, gate * k)) @ np.diag(fade) @ P
+    return P
+
+
+def stretch_first_token_twice(K, alpha, b):
+    """Starts with the first token's matrix, and loops over all tokens."""
+    return _ch11_steps.stretch_oracle(K, alpha, b) @ _ch11_steps.stretch_oracle(K[:1], alpha[:1], b[:1])
+
+
+def stretch_with_ratios_of_decays(K, alpha, b):
+    """NaN after a reset: the decays are pulled out, and the keys divided by their product so far."""
+    fade = np.cumprod(alpha, axis=0)
+    with np.errstate(all="ignore"):
+        P = np.eye(K.shape[1])
+        for k, gate, f in zip(K, b, fade):
+            P = (np.eye(len(k)) - np.outer(k / f, gate * k * f)) @ P
+        return fade[-1][:, None] * P
+
+
 def stretch_left_out_first(K, alpha, b):
     """Wrong as soon as the first token does something: the loop starts at the second."""
     return _ch11_steps.stretch_oracle(K[1:], alpha[1:], b[1:])
@@ -129,6 +226,21 @@ def ledger_shapes_exchanged(kinds, K, V):
     return w, b
 
 
+def ledger_one_gate(kinds, K, V):
+    """Both gates open for everything but nothing."""
+    b, w = _ch11_gates._ledger(kinds, K, V, erasing=(1, 2, 3), writing=(1, 2, 3))
+    return b, w
+
+
+def ledger_kinds_from_one(kinds, K, V):
+    return _ch11_gates.ledger_oracle((kinds - 1) % 4, K, V)
+
+
+def ledger_sigmoids(kinds, K, V):
+    b, w = _ch11_gates.ledger_oracle(kinds, K, V)
+    return np.clip(b, 1e-4, 1 - 1e-4), np.clip(w, 1e-4, 1 - 1e-4)
+
+
 def ledger_one_number_a_token(kinds, K, V):
     b, w = _ch11_gates.ledger_oracle(kinds, K, V)
     return b[:, 0], w[:, 0]
@@ -155,6 +267,47 @@ def gates_for_scalars(rule, alpha, beta, K, V):
     return decays[0], b[0], w[0]
 
 
+def gates_for_clipped(rule, alpha, beta, K, V):
+    """Right up to beta = 1: gates are cut off at 1."""
+    decays, b, w = _ch11_gates.rule_oracle(rule, alpha, beta, K, V)
+    return decays, b.clip(0, 1), w.clip(0, 1)
+
+
+def gates_for_erase_clipped(rule, alpha, beta, K, V):
+    decays, b, w = _ch11_gates.rule_oracle(rule, alpha, beta, K, V)
+    return decays, b.clip(0, 1), w
+
+
+def gates_for_write_clipped(rule, alpha, beta, K, V):
+    decays, b, w = _ch11_gates.rule_oracle(rule, alpha, beta, K, V)
+    return decays, b, w.clip(0, 1)
+
+
+def gates_for_reflection_undone(rule, alpha, beta, K, V):
+    """Right up to beta = 1, and folded back above."""
+    decays, b, w = _ch11_gates.rule_oracle(rule, alpha, beta, K, V)
+    return decays, np.minimum(b, 2 - b), np.minimum(w, 2 - w)
+
+
+def gates_for_convex_weights(rule, alpha, beta, K, V):
+    decays, b, _ = _ch11_gates.rule_oracle(rule, alpha, beta, K, V)
+    return decays, b, 1 - np.full(V, b[0])
+
+
+def gates_for_any_name_with_deltanet(rule, alpha, beta, K, V):
+    return _ch11_gates.rule_oracle("gated-deltanet" if rule.endswith("deltanet") else rule, alpha, beta, K, V)
+
+
+def gates_for_no_decay_as_zero(rule, alpha, beta, K, V):
+    decays, b, w = _ch11_gates.rule_oracle(rule, alpha, beta, K, V)
+    return (0 * decays if rule in ("linear-attention", "deltanet") else decays), b, w
+
+
+def gates_for_whole_numbers(rule, alpha, beta, K, V):
+    decays, b, w = _ch11_gates.rule_oracle(rule, alpha, beta, K, V)
+    return decays, b.astype(int), w.astype(int)
+
+
 def gates_for_widths_exchanged(rule, alpha, beta, K, V):
     decays, b, w = _ch11_gates.rule_oracle(rule, alpha, beta, K, V)
     return decays, np.full(V, b[0]), np.full(K, w[0])
@@ -178,151 +331,6 @@ def gates_for_gated_deltanet_undecayed(rule, alpha, beta, K, V):
     return _ch11_gates.rule_oracle("deltanet" if rule == "gated-deltanet" else rule, alpha, beta, K, V)
 
 
-# 11.6
-def log_decay_clipped(z, a, bias):
-    return -np.exp(a)[:, None] * np.logaddexp(0, np.clip(z + bias, -20, 20))
-
-
-def log_decay_with_a_threshold(z, a, bias):
-    """Loses its digits far to the left: 1 + exp(x) is rounded before the logarithm."""
-    x = z + bias
-    return -np.exp(a)[:, None] * np.where(x > 20, x, np.log(1 + np.exp(np.minimum(x, 20))))
-
-
-def log_decay_as_relu(z, a, bias):
-    return -np.exp(a)[:, None] * np.maximum(z + bias, 0)
-
-
-def log_decay_rates_along_channels(z, a, bias):
-    """Wrong unless heads and channels are as many: the rate lies along the channels."""
-    return -np.exp(a) * np.logaddexp(0, z + bias)
-
-
-def log_decay_base_two(z, a, bias):
-    return _ch11_gates.decay_oracle(z, a, bias) / np.log(2)
-
-
-def log_decay_without_bias(z, a, bias):
-    return _ch11_gates.decay_oracle(z, a, np.zeros_like(bias))
-
-
-# 11.7
-def bounded_decays(z, a, bias, lower):
-    return np.exp(_ch11_gates.bounded_oracle(z, a, bias, lower))
-
-
-def bounded_always_at_five(z, a, bias, lower):
-    return _ch11_gates.bounded_oracle(z, a, bias, -5.0)
-
-
-def bounded_rates_along_channels(z, a, bias, lower):
-    return lower / (1 + np.exp(-np.exp(a) * (z + bias)))
-
-
-def bounded_softplus_under_tanh(z, a, bias, lower):
-    """Runs to the same bound, and is no sigmoid of the argument."""
-    return lower * np.tanh(_ch11_gates.decay_oracle(z, a, bias) / lower)
-
-
-def bounded_with_clipped_argument(z, a, bias, lower):
-    return _ch11_gates.bounded_oracle(np.clip(z, -1, 1), a, bias, lower)
-
-
-# 11.8
-def eigenvalues_absolute_transition(k, alpha, b):
-    """The symmetric part has other eigenvalues than the matrix."""
-    G = _ch11_spectra.transition(k, alpha, b)
-    return np.linalg.eigvalsh((G + G.T) / 2)
-
-
-def eigenvalues_clipped(k, alpha, b):
-    return np.clip(_ch11_spectra.eigenvalue_oracle(k, alpha, b), 0, alpha.min())
-
-
-def eigenvalues_with_an_epsilon(k, alpha, b):
-    u = k * np.sqrt(b * alpha + 1e-6)
-    return np.linalg.eigvalsh(np.diag(alpha) - np.outer(u, u))
-
-
-def eigenvalues_for_one_gate(k, alpha, b):
-    return _ch11_spectra.eigenvalue_oracle(k, alpha, np.full_like(b, b.mean()))
-
-
-def eigenvalues_as_for_kda(k, alpha, b):
-    return np.linalg.eigvalsh(np.diag(alpha) - np.outer(np.sqrt(alpha) * k, np.sqrt(alpha) * k))
-
-
-def eigenvalues_unsorted_diagonal(k, alpha, b):
-    """The diagonal of the transition, which is right without an erase."""
-    return np.sort(np.diag(_ch11_spectra.transition(k, alpha, b)))
-
-
-# 11.9
-def worst_gate_of_the_spectral_radius(k):
-    return _ch11_spectra._best_corner(k, lambda b: np.abs(np.linalg.eigvals(_ch11_spectra.transition(k, 1.0, b))).max())
-
-
-def worst_gate_greedy(k):
-    """Opens channels from the smallest up until they hold a third: misses the best subset."""
-    order = np.argsort(k**2)
-    b = np.zeros(len(k))
-    for i in order:
-        if np.sum(b * k**2) + k[i] ** 2 <= 1 / 3 + 1e-12:
-            b[i] = 1.0
-    return b
-
-
-def worst_gate_of_the_frobenius_norm(k):
-    return _ch11_spectra._best_corner(k, lambda b: np.linalg.norm(_ch11_spectra.transition(k, 1.0, b)))
-
-
-def worst_gate_of_positive_entries(k):
-    return (k > 0).astype(float)
-
-
-def worst_gate_out_of_range(k):
-    return 2 * _ch11_spectra.gate_oracle(k)
-
-
-def worst_gate_one_number(k):
-    return 1.0
-
-
-def worst_gate_single_channels(k):
-    """Tries one open channel at a time."""
-    singles = [*np.eye(len(k)), np.zeros(len(k))]
-    return max(singles, key=lambda b: np.linalg.norm(_ch11_spectra.transition(k, 1.0, b), ord=2))
-
-
-# 11.10
-def pair_of_long_keys(K):
-    keys, b = _ch11_spectra.pair_oracle(K)
-    return 1.2 * keys, b
-
-
-def pair_with_gates_of_two(K):
-    keys, b = _ch11_spectra.pair_oracle(K)
-    return keys, 2 * b
-
-
-def pair_in_two_channels_only(K):
-    return _ch11_spectra.pair_oracle(2)
-
-
-def pair_at_the_edge(K):
-    """Grows by 9 % a token only."""
-    return _ch11_spectra._pair(K, 0.2)
-
-
-def pair_keys_alone(K):
-    return _ch11_spectra.pair_oracle(K)[0]
-
-
-def pair_with_negative_gates(K):
-    keys, b = _ch11_spectra.pair_oracle(K)
-    return keys, b - 0.5
-
-
 WRONG_ANSWERS = {
     "11.1": [
         kda_normalised,
@@ -334,6 +342,12 @@ WRONG_ANSWERS = {
         kda_reset_leaks,
         kda_in_place,
         kda_signed_write,
+        kda_decayed_write,
+        kda_mean_decay,
+        kda_read_fades_twice,
+        kda_interpolated,
+        kda_projected,
+        kda_long_keys_cut,
         kda_gated_deltanet,
     ],
     "11.2": [
@@ -343,9 +357,20 @@ WRONG_ANSWERS = {
         five_erase_scaled_by_alpha_twice,
         five_with_a_normalised_erase_key,
         five_new_state_transposed,
+        five_decay_at_the_end,
+        five_decay_shown_and_not_used,
+        five_gate_twice,
+        five_read_of_the_new_state,
+        five_sum_of_read_and_write,
+        five_ungated_write,
+        five_in_place,
         five_write_decayed,
     ],
     "11.3": [
+        stretch_faded_on_both_sides,
+        stretch_added,
+        stretch_first_token_twice,
+        stretch_with_ratios_of_decays,
         stretch_left_out_first,
         stretch_of_the_last_token,
         stretch_decays_pulled_out,
@@ -355,6 +380,9 @@ WRONG_ANSWERS = {
     ],
     "11.4": [
         ledger_shapes_exchanged,
+        ledger_one_gate,
+        ledger_kinds_from_one,
+        ledger_sigmoids,
         ledger_one_number_a_token,
         ledger_kinds_as_gates,
         ledger_always_open_write,
@@ -362,50 +390,18 @@ WRONG_ANSWERS = {
     ],
     "11.5": [
         gates_for_scalars,
+        gates_for_clipped,
+        gates_for_erase_clipped,
+        gates_for_write_clipped,
+        gates_for_reflection_undone,
+        gates_for_convex_weights,
+        gates_for_any_name_with_deltanet,
+        gates_for_no_decay_as_zero,
+        gates_for_whole_numbers,
         gates_for_widths_exchanged,
         gates_for_in_another_order,
         gates_for_without_gla,
         gates_for_the_mean_decay,
         gates_for_gated_deltanet_undecayed,
-    ],
-    "11.6": [
-        log_decay_clipped,
-        log_decay_with_a_threshold,
-        log_decay_as_relu,
-        log_decay_rates_along_channels,
-        log_decay_base_two,
-        log_decay_without_bias,
-    ],
-    "11.7": [
-        bounded_decays,
-        bounded_always_at_five,
-        bounded_rates_along_channels,
-        bounded_softplus_under_tanh,
-        bounded_with_clipped_argument,
-    ],
-    "11.8": [
-        eigenvalues_absolute_transition,
-        eigenvalues_clipped,
-        eigenvalues_with_an_epsilon,
-        eigenvalues_for_one_gate,
-        eigenvalues_as_for_kda,
-        eigenvalues_unsorted_diagonal,
-    ],
-    "11.9": [
-        worst_gate_of_the_spectral_radius,
-        worst_gate_greedy,
-        worst_gate_of_the_frobenius_norm,
-        worst_gate_of_positive_entries,
-        worst_gate_out_of_range,
-        worst_gate_one_number,
-        worst_gate_single_channels,
-    ],
-    "11.10": [
-        pair_of_long_keys,
-        pair_with_gates_of_two,
-        pair_in_two_channels_only,
-        pair_at_the_edge,
-        pair_keys_alone,
-        pair_with_negative_gates,
     ],
 }
