@@ -329,7 +329,7 @@ def _erase(k, gate):
 STRETCH = Exercise(
     id="11.3",
     name="stretch_transition",
-    title="the transitions of a stretch, multiplied",
+    title="the transition of a stretch",
     points=2,
     minutes=9,
     difficulty="core",

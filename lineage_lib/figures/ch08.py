@@ -15,7 +15,7 @@ def one_write(beta=1.0, angle=60):
     """
     cosine = np.cos(np.radians(angle))
     change = beta * (NEW - OLD)
-    fig, (left, right) = figure(8.4, 3.8, columns=2, width_ratios=(1, 1.25))
+    fig, (left, right) = figure(7.4, 3.8, columns=2, width_ratios=(1, 1.2))
     line = OLD + np.outer([0.0, 2.0], NEW - OLD)
     left.plot(*line.T, color=GRID, linewidth=2, zorder=0)
     for label, point in (("β = 0", line[0]), ("β = 1", NEW), ("β = 2", line[1])):
@@ -46,11 +46,11 @@ def key_lengths(norms):
     norms: {length: (T,) sizes}.
     """
     fig, ax = figure(7.4, 3.5)
-    for (length, sizes), dash, colour in zip(norms.items(), ("-", "--", "-.", ":"), (STATE, KEY, VALUE, ERASE)):
+    for (length, sizes), dash in zip(norms.items(), ("-", "--", "-.", ":")):
         tokens = np.arange(1, len(sizes) + 1)
-        ax.plot(tokens, sizes, color=colour, linestyle=dash, linewidth=2)
+        ax.plot(tokens, sizes, color=STATE, linestyle=dash, linewidth=2)
         nudge = -9 if length == min(norms) else 0  # the two lowest lines end close to each other
-        ax.annotate(f"length {length:g}", (tokens[-1], sizes[-1]), (6, nudge), textcoords="offset points", color=colour)
+        ax.annotate(f"length {length:g}", (tokens[-1], sizes[-1]), (6, nudge), textcoords="offset points", color=INK)
     ax.set(yscale="log", xlabel="token", ylabel="size of the state", xlim=(0, len(tokens) * 1.16))
     return fig
 
@@ -80,7 +80,7 @@ def four_rules(errors, theory):
 
     errors: {rule: (mean, std) at t = 1, 2, …}; theory: {rule: errors at the same tokens}, of some rules.
     """
-    fig, (left, right) = figure(8.6, 3.6, columns=2)
+    fig, (left, right) = figure(7.4, 3.6, columns=2)
     colours, dashes = (VALUE, DECAY, STATE, KEY), ("--", "-.", "-", (0, (5, 1, 1, 1, 1, 1)))
     for (rule, (mean, std)), colour, dash in zip(errors.items(), colours, dashes):
         t = np.arange(1, len(mean) + 1)
@@ -103,15 +103,16 @@ def price_of_forgetting(results, titles):
 
     results: {rule: ((mean, std), (mean, std))}; titles: of the two panels.
     """
-    fig, axes = figure(8.8, 0.38 * len(results) + 1.2, columns=2, sharey=True)
+    fig, axes = figure(7.4, 0.38 * len(results) + 1.2, columns=2, sharey=True)
     rows = np.arange(len(results))[::-1]
     for column, (ax, title, colour, marker) in enumerate(zip(axes, titles, (ERASE, DECAY), ("o", "s"))):
         mean, std = np.array([result[column] for result in results.values()]).T
         ax.errorbar(mean, rows, xerr=std, color=colour, marker=marker, linestyle="", capsize=3)
         ax.axvline(1, color=GRID, zorder=0)
-        ax.set(xlim=(-0.05, 1.15), xlabel="error", title=title)
+        ax.set(xlim=(-0.05, 1.15), xlabel="error")
+        ax.set_title(title, fontsize=10)
     axes[0].set_yticks(rows, list(results))
-    axes[0].text(0.98, rows[0] + 0.45, "as wrong as reading 0", fontsize=8, va="center", ha="right")
+    axes[0].text(0.98, rows[0] + 0.45, "as wrong as reading 0", fontsize=9, va="center", ha="right")
     axes[0].set_ylim(-0.6, rows[0] + 0.7)
     return fig
 
@@ -129,7 +130,8 @@ def step_sizes(length=1.0):
     ax.plot(beta, 1 / (1 + beta * length**2), color=STATE, linewidth=2, label="implicit step: 1 / (1 + β‖k‖²)")
     if 2 / length**2 <= beta[-1]:
         ax.plot(2 / length**2, -1, "o", color=ERASE, markersize=8)
-        ax.annotate(f"β = 2/‖k‖² = {2 / length**2:.2f}", (2 / length**2, -1), (10, -3), textcoords="offset points")
+        limit = f"β = 2/‖k‖² = {2 / length**2:.2f}"
+        ax.annotate(limit, (2 / length**2, -1), (-8, -16), textcoords="offset points", ha="right")
     ax.set(xlabel="β", ylabel="factor on the old answer", ylim=(-3, 2.6), title=f"a key of length {length:g}")
     ax.legend(loc="upper right", frameon=False, fontsize=9)
     return fig

@@ -7,11 +7,12 @@ from lineage_lib.figures import DECAY, ERASE, GRID, INK, KEY, PAPER, STATE, VALU
 
 CODE = {"family": "monospace", "color": INK, "ha": "center", "va": "center"}
 LONG, WIDE, THIN = 2.4, 1.7, 1.1  # tokens of the chunk, key channels, value channels
+FLOOR = 1e-9  # of the logarithmic axes: smaller numbers, zero included, are drawn here
 
 
 def one_chunk():
     """One chunk of the delta rule: four equations whose tables are drawn to scale, with the code's names."""
-    fig, ax = figure(9.2, 7.6)
+    fig, ax = figure(7.4, 8.3)
     y = 0.0
     _caption(ax, y, 1, "before the state is known, all chunks at once")
     x = _table(ax, 0.0, y, LONG, LONG, "I + A", ERASE, "lower")
@@ -20,10 +21,10 @@ def one_chunk():
     x = _table(ax, x + 0.08, y, LONG, THIN, "U", VALUE)
     x = _sign(ax, x, y, "= beta[:, None] *", 3.5)
     x = _table(ax, x, y, LONG, WIDE, "K", KEY)
-    x = _table(ax, x + 0.08, y, LONG, THIN, "V", VALUE)
-    _note(ax, x + 0.3, y, "A = tril(beta[:, None]\n    * (K @ K.T), -1):\nthe diagonal is I's")
+    _table(ax, x + 0.08, y, LONG, THIN, "V", VALUE)
+    _note(ax, 0.0, y - 1.7, "A = tril(beta[:, None] * (K @ K.T), -1): the diagonal is I's")
 
-    y = -3.5
+    y = -4.1
     _caption(ax, y, 2, "what each token really adds")
     x = _table(ax, 0.0, y, LONG, THIN, "D", VALUE)
     x = _sign(ax, x, y, "=")
@@ -32,9 +33,9 @@ def one_chunk():
     x = _table(ax, x, y, LONG, WIDE, "W", ERASE)
     x = _sign(ax, x, y, "@")
     x = _table(ax, x, y, WIDE, THIN, "S0", STATE)
-    _note(ax, x + 0.3, y, "the value, less what S0 and\nthe chunk's earlier tokens\nalready answer")
+    _note(ax, x + 0.3, y, "the value, less what S0 and the\nchunk's earlier tokens already answer")
 
-    y = -7.0
+    y = -7.55
     _caption(ax, y, 3, "what each token reads, all at once")
     x = _table(ax, 0.0, y, LONG, THIN, "O", VALUE)
     x = _sign(ax, x, y, "=")
@@ -47,7 +48,7 @@ def one_chunk():
     x = _table(ax, x, y, LONG, THIN, "D", VALUE)
     _note(ax, x + 0.3, y, "this tril keeps\nits diagonal")
 
-    y = -10.5
+    y = -11.0
     _caption(ax, y, 4, "what leaves the chunk: the S0 of the next one")
     x = _table(ax, 0.0, y, WIDE, THIN, "S", STATE)
     x = _sign(ax, x, y, "=")
@@ -55,18 +56,16 @@ def one_chunk():
     x = _sign(ax, x, y, "+")
     x = _table(ax, x, y, WIDE, LONG, "K.T", KEY)
     x = _sign(ax, x, y, "@")
-    x = _table(ax, x, y, LONG, THIN, "D", VALUE)
-    ax.set(xlim=(-0.1, 16.1), ylim=(-13.1, 0.75), aspect="equal")
+    _table(ax, x, y, LONG, THIN, "D", VALUE)
+    ax.set(xlim=(-0.1, 12.4), ylim=(-13.5, 0.75), aspect="equal")
     ax.axis("off")
     return fig
 
 
 def _caption(ax, y, number, words):
-    ax.text(
-        0.15, y + 0.42, str(number), fontsize=8, color="white", ha="center", va="center", weight="bold",
-        bbox={"boxstyle": "circle,pad=0.22", "facecolor": INK, "edgecolor": "white", "linewidth": 0.8},
-    )  # fmt: skip
-    ax.text(0.45, y + 0.42, words, fontsize=9.5, color=INK, ha="left", va="center")
+    disc = {"boxstyle": "circle,pad=0.22", "facecolor": INK, "edgecolor": "white", "linewidth": 0.8}
+    ax.text(0.15, y + 0.42, str(number), fontsize=9, color="white", ha="center", va="center", weight="bold", bbox=disc)
+    ax.text(0.45, y + 0.42, words, fontsize=10, color=INK, ha="left", va="center")
 
 
 def _table(ax, x, y, height, width, name, colour, shape="full"):
@@ -90,40 +89,46 @@ def _sign(ax, x, y, sign, room=0.55):
 
 
 def _note(ax, x, y, words):
-    ax.text(x, y - 1.1, words, fontsize=8.5, color=INK, ha="left", va="center", linespacing=1.5)
+    ax.text(x, y - 1.1, words, fontsize=9.5, color=INK, ha="left", va="center", linespacing=1.5)
 
 
 def chunks_in_a_row(J=3):
     """The delta rule over J chunks: solves beside one another, one state passed on, outputs beside one another."""
-    fig, ax = figure(9.0, 4.0)
-    pitch = 4.2
-    for j in range(J):
-        x = pitch * j + 1.3
-        _named(ax, x - 0.4, 3.3, 2.8, f"Q, K, V, beta [{j + 1}]", GRID)
-        _named(ax, x, 2.2, 2.0, f"W[{j + 1}], U[{j + 1}]", ERASE)
-        _named(ax, x, 1.0, 2.0, f"D[{j + 1}]", VALUE)
-        _named(ax, x, -1.2, 2.0, f"O[{j + 1}]", VALUE)
-        _arrow(ax, (x + 1, 3.3), (x + 1, 2.8), KEY)
-        _arrow(ax, (x + 1, 2.2), (x + 1, 1.6), ERASE)
-        _arrow(ax, (x - 0.55, 0.42), (x + 0.15, 0.98), STATE)
-        _arrow(ax, (x + 1.85, 0.98), (x + 2.68, 0.42), VALUE)
-        _arrow(ax, (x + 1, 0.98), (x + 1, -0.58), VALUE)
-        _arrow(ax, (x - 0.55, -0.22), (x + 0.2, -0.58), KEY)
-        _arrow(ax, (x - 0.2, 0.1), (x + 2.66, 0.1), INK)
-    for j in range(J + 1):
-        x = pitch * j - 0.2
-        _named(ax, x, -0.2, 1.3, "S0" if j == 0 else f"S[{j}]", STATE)
-    for y, words in ((3.0, "all chunks\nat once"), (0.9, "one after\nanother"), (-0.9, "all chunks\nat once")):
-        ax.text(-0.9, y, words, fontsize=9, color=INK, ha="right", va="center")
-    ax.set(xlim=(-2.6, pitch * J + 1.3), ylim=(-1.4, 4.1))
+    fig, ax = figure(7.4, 4.2)
+    pitch = 4.4
+    for n in range(1, J + 1):
+        x = pitch * (n - 0.5)
+        left, right = x - pitch / 2, x + pitch / 2  # the states on both sides
+        _named(ax, x, 4.3, 2.7, f"Q[{n}], K[{n}]\nV[{n}], beta[{n}]", GRID, 1.05)
+        _named(ax, x, 2.9, 2.3, f"W[{n}], U[{n}]", ERASE)
+        _named(ax, x, 1.6, 1.3, f"D[{n}]", VALUE)
+        _named(ax, x, -1.5, 1.3, f"O[{n}]", VALUE)
+        _named(ax, x, -2.8, 2.3, f"Q[{n}], K[{n}]", GRID)
+        _arrow(ax, (x, 3.77), (x, 3.22), KEY)
+        _arrow(ax, (x, 2.58), (x, 1.92), ERASE)
+        _arrow(ax, (left + 0.4, 0.32), (x - 0.66, 1.5), ERASE)
+        _arrow(ax, (x + 0.66, 1.5), (right - 0.4, 0.32), VALUE)
+        _arrow(ax, (x, 1.28), (x, -1.18), VALUE)
+        _arrow(ax, (left + 0.4, -0.32), (x - 0.66, -1.4), STATE)
+        _arrow(ax, (x, -2.48), (x, -1.82), KEY)
+        _arrow(ax, (left + 0.6, 0.0), (right - 0.6, 0.0), STATE)
+        ax.text(left + 0.1, 1.4, f"W[{n}] @", fontsize=9, family="monospace", color=ERASE, ha="left", va="center")
+        ax.text(right - 0.05, 1.95, f"K[{n}].T @", fontsize=9, family="monospace", color=KEY, ha="right", va="center")
+    for n in range(J + 1):
+        _named(ax, pitch * n, 0.0, 1.2, f"S[{n}]" if n else "S0", STATE)
+    for y, words in ((3.6, "all chunks\nat once"), (0.0, "one after\nanother"), (-2.1, "all chunks\nat once")):
+        ax.text(-0.9, y, words, fontsize=9.5, color=INK, ha="right", va="center")
+    ax.set(xlim=(-2.6, pitch * J + 0.7), ylim=(-3.2, 4.9))
     ax.axis("off")
     return fig
 
 
-def _named(ax, x, y, width, name, colour):
-    ax.add_patch(Rectangle((x, y), width, 0.6, facecolor=colour, alpha=0.28, edgecolor="none"))
-    ax.add_patch(Rectangle((x, y), width, 0.6, fill=False, edgecolor=colour, linewidth=1.0))
-    ax.text(x + width / 2, y + 0.3, name, fontsize=8.5, **CODE)
+def _named(ax, x, y, width, name, colour, height=0.64):
+    """A box around the centre (x, y)."""
+    corner = (x - width / 2, y - height / 2)
+    ax.add_patch(Rectangle(corner, width, height, facecolor=colour, alpha=0.28, edgecolor="none"))
+    ax.add_patch(Rectangle(corner, width, height, fill=False, edgecolor=colour, linewidth=1.0))
+    ax.text(x, y, name, fontsize=9, **CODE)
 
 
 def _arrow(ax, start, end, colour):
@@ -135,11 +140,11 @@ def cost_of_lengths(T, curves):
 
     curves: {name: FLOPs a token at each T}.
     """
-    fig, ax = figure(7.0, 3.5)
+    fig, ax = figure(7.2, 3.5)
     looks = ((VALUE, "-", "o"), (ERASE, "--", "s"), (KEY, ":", "^"), (STATE, "-.", "v"))
     for (name, flops), (colour, dash, marker) in zip(curves.items(), looks):
-        ax.loglog(T, np.broadcast_to(flops, len(T)), color=colour, linestyle=dash, marker=marker, markersize=4,
-                  label=name)  # fmt: skip
+        look = {"color": colour, "linestyle": dash, "marker": marker, "markersize": 4}
+        ax.loglog(T, np.broadcast_to(flops, len(T)), label=name, **look)
     ax.set_xticks(T[::2], [f"{t:,}" for t in T[::2]])
     ax.minorticks_off()
     ax.set(xlabel="tokens", ylabel="FLOPs a token, one head")
@@ -151,30 +156,31 @@ def cost_of_lengths(T, curves):
 def dividing_fails(lengths, errors):
     """Error of one chunk in float32 against its length when keys are divided by γ, one line a decay.
 
-    errors: {decay: an error for each length, NaN where outputs are not numbers}.
+    errors: {decay: an error for each length, NaN where outputs are not numbers}. Lengths without a number
+    are a row for each decay in a strip of its own, above the axis of errors.
     """
-    fig, ax = figure(7.0, 3.3)
+    fig, (strip, ax) = figure(7.2, 3.9, rows=2, sharex=True, height_ratios=(1, 2))
     looks = (("-", "o"), ("--", "s"), (":", "^"), ("-.", "v"))
     places = np.arange(len(lengths))
-    for (decay, error), (dash, marker) in zip(errors.items(), looks):
+    for row, ((decay, error), (dash, marker)) in enumerate(zip(errors.items(), looks)):
         shown = np.isfinite(error)
-        ax.semilogy(places[shown], np.asarray(error)[shown], color=DECAY, linestyle=dash, marker=marker, markersize=5,
-                    label=f"decay {decay}")  # fmt: skip
-        if not shown.all():
-            first = np.argmin(shown)
-            ax.plot([first - 1, first], [error[first - 1], 0.3], color=ERASE, linestyle=dash, linewidth=1.0)
-            ax.plot(first, 0.3, marker="x", color=ERASE, markersize=9, markeredgewidth=2, linestyle="")
-            ax.text(first, 1.0, f"{decay}:\nnot a number", fontsize=8.5, color=INK, ha="center", va="bottom")
+        look = {"linestyle": dash, "marker": marker, "markersize": 5}
+        ax.semilogy(places[shown], np.asarray(error)[shown], color=DECAY, label=f"decay {decay}", **look)
+        lost = places[~shown]
+        strip.plot(lost, np.full(len(lost), row), "x", color=ERASE, markersize=8, markeredgewidth=2)
+    strip.set_yticks(range(len(errors)), [f"{decay}" for decay in errors])
+    strip.set(ylim=(-0.6, len(errors) - 0.4), ylabel="decay", title="not a number")
+    strip.grid(True, color=GRID)
     ax.set_xticks(places, [str(C) for C in lengths])
-    ax.set(xlabel="tokens in the chunk", ylabel="error of float32", ylim=(1e-8, 200))
+    ax.set(xlabel="tokens in the chunk", ylabel="error of float32", ylim=(1e-8, 1e-5))
     ax.grid(True, color=GRID)
-    ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    ax.legend(loc="upper right", ncols=2, frameon=False)
     return fig
 
 
 def two_inverses(cosine=0.5, chunk=64, beta=1.0):
     """The inverse of I + A in float32, by repeated squaring and by merging blocks, for keys of a given cosine."""
-    fig, (left, right) = figure(9.0, 3.4, columns=2)
+    fig, (left, right) = figure(7.4, 3.8, columns=2, sharey=True)
     A = correlated(cosine, chunk, beta)
     exact = np.linalg.inv(np.eye(chunk) + A.astype(float))
     powers, sizes, P = [1], [np.abs(A).max()], A.astype(float)
@@ -182,27 +188,37 @@ def two_inverses(cosine=0.5, chunk=64, beta=1.0):
         P = P @ P
         powers.append(2 * powers[-1])
         sizes.append(np.abs(P).max())
-    left.semilogy(powers, np.maximum(sizes, 1e-30), color=ERASE, marker="o", label="largest entry of A to the power m")
-    left.axhline(np.abs(exact).max(), color=STATE, linestyle="--", label="largest entry of the inverse")
+    left.semilogy(powers, np.maximum(sizes, FLOOR), color=ERASE, marker="o", label="A to the power m")
+    left.axhline(np.abs(exact).max(), color=STATE, linestyle="--", label="the inverse")
     left.set_xscale("log", base=2)
     left.set_xticks(powers, [str(m) for m in powers])
-    left.set(xlabel="m", title=f"cosine {cosine:.2f}, {chunk} tokens, β = {beta:.1f}", ylim=(1e-12, 1e40))
-    left.legend(loc="upper left", frameon=False, fontsize=8.5)
+    left.set(xlabel="m", title="largest entry")
+    left.legend(loc="upper left", frameon=False, fontsize=9)
     left.grid(True, color=GRID)
 
     cosines = np.linspace(0, 1, 11)
-    for name, method, colour, dash, marker in (
-        ("repeated squaring", squared, ERASE, "-", "o"),
-        ("block merge", merged, KEY, "--", "s"),
-    ):
-        curve = [inverse_error(method, correlated(c, chunk, beta)) for c in cosines]
-        right.semilogy(cosines, np.clip(curve, 1e-9, 1e40), color=colour, linestyle=dash, marker=marker, markersize=4,
-                       label=name)  # fmt: skip
+    ways = (("repeated squaring", squared, ERASE, "-", "o"), ("block merge", merged, KEY, "--", "s"))
+    curves = {way[0]: [inverse_error(way[1], correlated(c, chunk, beta)) for c in cosines] for way in ways}
+    top = np.log10(max(x for curve in (sizes, *curves.values()) for x in curve if np.isfinite(x)))
+    top += 0.3 * (top - np.log10(FLOOR))  # room for the legends
+    for name, _, colour, dash, marker in ways:
+        curve = np.array(curves[name])
+        look = {"color": colour, "linestyle": dash, "marker": marker, "markersize": 4}
+        right.semilogy(cosines, np.where(np.isfinite(curve), np.maximum(curve, FLOOR), np.nan), label=name, **look)
+        lost = cosines[~np.isfinite(curve)]
+        if len(lost):
+            over = right.get_xaxis_transform()  # crosses stand at no error: at a height of the axes
+            right.plot(lost, np.full(len(lost), 0.6), "x", color=colour, label="not a number", transform=over)
+        for c in cosines[curve < FLOOR]:
+            right.annotate(
+                "exact", (c, FLOOR), (-20, 1), textcoords="offset points", color=colour, fontsize=9, ha="right"
+            )
     right.axvline(cosine, color=INK, linestyle=":")
     right.axhline(1.0, color=GRID)
-    right.set(xlabel="cosine between keys", title="error against the largest entry", ylim=(1e-9, 1e40))
-    right.legend(loc="upper left", frameon=False, fontsize=8.5)
+    right.set(xlabel="cosine between keys", title="error / largest entry", ylim=(FLOOR / 2, 10**top))
+    right.legend(loc="upper left", frameon=False, fontsize=9)
     right.grid(True, color=GRID)
+    fig.suptitle(f"cosine {cosine:.2f}, {chunk} tokens, β = {beta:.1f}", fontsize=10, color=INK)
     return fig
 
 

@@ -2,44 +2,45 @@
 
 import numpy as np
 
-from lineage_lib.figures import DECAY, ERASE, GRID, INK, KEY, STATE, VALUE, figure
+from lineage_lib.figures import DECAY, ERASE, GRID, INK, KEY, PAPER, STATE, VALUE, figure
 
 FLOAT32_EXPONENT = np.log(float(np.finfo(np.float32).max))
 LARGEST_NORM = 2 / np.sqrt(3)
+GROUND = {"facecolor": PAPER, "edgecolor": "none", "pad": 1.0}  # keeps a label clear of the lines below it
 
 
 def five_operations():
     """The five operations of Gated DeltaNet-2 as a graph, from left to right."""
-    fig, ax = figure(8.6, 3.5)
+    fig, ax = figure(7.4, 4.0)
     boxes = {
-        "S_old": (0.0, 2.3, r"$S_{t-1}$", STATE),
-        "alpha": (0.0, 3.0, r"$\alpha_t$", DECAY),
-        "b": (0.0, 1.55, r"$b_t$", ERASE),
-        "k": (0.0, 0.75, r"$k_t$", KEY),
-        "w": (0.0, 0.0, r"$w_t,\ v_t$", VALUE),
-        "faded": (2.0, 2.65, "1  decay\n" r"$\bar S = \mathrm{diag}(\alpha)\, S$", DECAY),
-        "e": (2.0, 1.5, "2  erase key\n" r"$e = b \odot k$", ERASE),
-        "z": (2.0, 0.0, "4  write value\n" r"$z = w \odot v$", VALUE),
-        "r": (4.0, 1.55, "3  read\n" r"$r = \bar S^\top e$", ERASE),
-        "new": (6.2, 1.4, "5  update\n" r"$S = \bar S + k\,(z - r)^\top$", STATE),
-        "q": (8.3, 0.0, r"$q_t$", KEY),
-        "out": (8.3, 1.4, "output\n" r"$o = S^\top q$", KEY),
+        "alpha": (0.0, 4.0, r"$\alpha_t$", DECAY),
+        "S_old": (0.0, 3.1, r"$S_{t-1}$", STATE),
+        "b": (0.0, 2.2, r"$b_t$", ERASE),
+        "k": (0.0, 1.3, r"$k_t$", KEY),
+        "w": (0.0, 0.4, r"$w_t$", VALUE),
+        "v": (0.0, -0.5, r"$v_t$", VALUE),
+        "faded": (1.9, 3.55, "1  decay\n" r"$\bar S = \mathrm{diag}(\alpha)\, S$", DECAY),
+        "e": (1.9, 2.0, "2  erase key\n" r"$e = b \odot k$", ERASE),
+        "z": (1.9, -0.1, "4  write value\n" r"$z = w \odot v$", VALUE),
+        "r": (3.7, 2.3, "3  read\n" r"$r = \bar S^\top e$", ERASE),
+        "new": (5.6, 1.3, "5  update\n" r"$S = \bar S + k\,(z - r)^\top$", STATE),
+        "q": (7.6, 0.0, r"$q_t$", KEY),
+        "out": (7.6, 1.3, "output\n" r"$o = S^\top q$", VALUE),
     }
-    arrows = "S_old faded, alpha faded, b e, k e, k new, q out, w z, faded r, e r, faded new, r new, z new, new out"
-    for pair in arrows.split(", "):
-        names = pair.split()
-        start, end = (boxes[name][:2] for name in names)
-        gap = 20 if start[0] == 0 or "q" in names else 34
-        ax.annotate(
-            "",
-            end,
-            start,
-            arrowprops={"arrowstyle": "-|>", "color": INK, "shrinkA": gap, "shrinkB": 40, "linewidth": 1.1},
-        )
-    for x, y, text, colour in boxes.values():
+    frames = {}
+    for name, (x, y, text, colour) in boxes.items():
         frame = {"boxstyle": "round,pad=0.4", "facecolor": "#ffffff", "edgecolor": colour, "linewidth": 1.6}
-        ax.text(x, y, text, ha="center", va="center", fontsize=9.5, color=INK, bbox=frame)
-    ax.set(xlim=(-0.6, 9.0), ylim=(-0.5, 3.5))
+        frames[name] = ax.text(x, y, text, ha="center", va="center", fontsize=10, color=INK, bbox=frame)
+    arrows = (
+        "S_old faded, alpha faded, b e, k e, k new, w z, v z, faded r, e r, faded new, r new, z new, new out, q out"
+    )
+    for pair in arrows.split(", "):
+        start, end = pair.split()
+        look = {"arrowstyle": "-|>", "color": INK, "linewidth": 1.1, "shrinkA": 1, "shrinkB": 2}
+        bow = "arc3,rad=-0.2" if pair == "faded new" else "arc3"
+        edges = {"patchA": frames[start].get_bbox_patch(), "patchB": frames[end].get_bbox_patch()}
+        ax.annotate("", boxes[end][:2], boxes[start][:2], arrowprops={**look, **edges, "connectionstyle": bow})
+    ax.set(xlim=(-0.4, 8.3), ylim=(-1.0, 4.4))
     ax.axis("off")
     return fig
 
@@ -50,7 +51,7 @@ def forgetting_dilemma(alphas, lasting, current, kda):
     alphas, lasting, current (n,): the decay where a paragraph begins, and both errors;
     kda (lasting, current): the same with a decay for each channel.
     """
-    fig, ax = figure(6.2, 3.4)
+    fig, ax = figure(7.2, 3.5)
     ax.plot(current, lasting, color=DECAY, marker="o", markersize=4, label="Gated DeltaNet, one decay")
     for alpha, x, y in zip(alphas, current, lasting):
         if alpha in (1.0, 0.9, 0.6, 0.0):
@@ -66,7 +67,7 @@ def order_gap(first=1.0, second=0.2, strength=1.0):
 
     first, second: the two channels' decays; strength: beta.
     """
-    fig, ax = figure(6.6, 3.0)
+    fig, ax = figure(7.2, 3.2)
     angle = np.linspace(0, 90, 181)
     keys = np.stack([np.cos(np.radians(angle)), np.sin(np.radians(angle))], axis=1)
     decay = np.diag([first, second])
@@ -84,7 +85,7 @@ def two_decays(rate=4.0, lower=-5.0):
 
     rate: exp(a); lower: the bound. Two panels: the logarithm of the decay, and the half-life it means.
     """
-    fig, (left, right) = figure(8.4, 3.3, columns=2)
+    fig, (left, right) = figure(7.4, 3.4, columns=2)
     x = np.linspace(-8, 4, 400)
     soft = -rate * np.logaddexp(0, x)
     bounded = lower * np.exp(-np.logaddexp(0, -rate * x))
@@ -92,11 +93,12 @@ def two_decays(rate=4.0, lower=-5.0):
         left.plot(x, g, style, color=DECAY, label=name)
         right.plot(x, np.log(2) / -g, style, color=DECAY, label=name)
     left.axhline(lower, color=ERASE, linestyle=":", linewidth=1.2)
-    left.text(-7.8, lower + 0.25, f"bound {lower:g}", color=ERASE)
+    left.text(-7.8, lower + 0.25, f"bound {lower:g}".replace("-", "−"), color=ERASE)
     left.set(xlabel="projection + bias", ylabel="log decay g", ylim=(min(lower, -5) * 1.6, 0.5))
     right.axhline(np.log(2) / -lower, color=ERASE, linestyle=":", linewidth=1.2)
     right.set(xlabel="projection + bias", ylabel="half-life in steps", yscale="log", ylim=(1e-2, 1e6))
-    right.set_title(f"rate {rate:g}")
+    for ax in (left, right):
+        ax.set_title(f"rate {rate:g}")
     right.legend(loc="upper right", frameon=False)
     return fig
 
@@ -106,7 +108,7 @@ def stretch_by_angle(b_1=1.0, b_2=0.0, decay=1.0):
 
     b_1, b_2: the erase gate; decay: of both channels.
     """
-    fig, ax = figure(6.6, 3.2)
+    fig, ax = figure(7.2, 3.4)
     angle = np.linspace(0, 180, 361)
     keys = np.stack([np.cos(np.radians(angle)), np.sin(np.radians(angle))], axis=1)
     step = decay * (np.eye(2) - keys[:, :, None] * (np.array([b_1, b_2]) * keys)[:, None, :])
@@ -127,7 +129,7 @@ def growing_pair(s, growth, sizes):
 
     s, growth (n,); sizes: {decay: (T,) norms of the state}.
     """
-    fig, (left, right) = figure(8.4, 3.3, columns=2)
+    fig, (left, right) = figure(7.4, 3.4, columns=2)
     left.plot(s, growth, color=ERASE)
     best = np.argmax(growth)
     left.plot(s[best], growth[best], "o", color=INK, markersize=5)
@@ -148,16 +150,20 @@ def one_step_ellipse(k, corners):
 
     k (2,) a key of length 1; corners: {name: erase gate (2,)}.
     """
-    fig, ax = figure(5.6, 3.6)
+    fig, ax = figure(7.2, 4.4)
     turn = np.linspace(0, 2 * np.pi, 300)
     along, across = k, np.array([-k[1], k[0]])
     for norm, style in ((1.05, ":"), (1.1, "-."), (LARGEST_NORM, "--")):  # half axes: norm, and its root with 1
         circle = norm * np.cos(turn)[:, None] * along + np.sqrt(norm**2 - 1) * np.sin(turn)[:, None] * across
-        ax.plot(*(k + circle).T, style, color=GRID, linewidth=1.2, zorder=0)
-        top = k + np.sqrt(norm**2 - 1) * across
-        ax.text(*top, f"{norm:.2f}", fontsize=8, color=INK, ha="center", va="bottom")
+        ax.plot(*(k + circle).T, style, color=INK, alpha=0.45, linewidth=1.2, zorder=0)
+        side = k + norm * np.cos(0.9) * along + np.sqrt(norm**2 - 1) * np.sin(0.9) * across
+        ax.text(*side, f"{norm:.2f}", fontsize=9, color=INK, ha="center", va="center", bbox=GROUND)
     ax.plot(*np.stack([np.zeros(2), 2 * k]).T, color=KEY, linewidth=1.5)
-    for point, name, shift in ((np.zeros(2), "0", (0.04, -0.11)), (k, "k", (0.02, 0.08)), (2 * k, "2k", (0.03, -0.09))):
+    for point, name, shift in (
+        (np.zeros(2), "0", (0.04, -0.06)),
+        (k, "k", (0.02, 0.08)),
+        (2 * k, "2k", (-0.03, -0.12)),
+    ):
         ax.plot(*point, "o", color=KEY, markersize=5)
         ax.text(*(point + shift), name, color=KEY)
     ax.fill_between([0, k[0]], [0, 0], [k[1], k[1]], color=ERASE, alpha=0.08, zorder=0)
@@ -165,7 +171,12 @@ def one_step_ellipse(k, corners):
         e = np.array(gate) * k
         norm = (np.linalg.norm(e) + np.linalg.norm(2 * k - e)) / 2
         ax.plot(*e, "s", color=ERASE, markersize=6)
-        shift = (-0.05, 0.06) if e[0] == 0 else (0.06, -0.1)
-        ax.text(*(e + shift), f"b = {name}: {norm:.3f}", color=ERASE, fontsize=9)
-    ax.set(aspect="equal", xlabel="channel 1", ylabel="channel 2")
+        place, side = ((-0.14, e[1] + 0.25), "right") if e[0] == 0 else ((k[0] + 0.3 + 0.5 * gate[1], e[1]), "left")
+        line = {"arrowstyle": "-", "color": ERASE, "linewidth": 0.8, "shrinkB": 5}
+        ax.annotate(
+            f"b = {name}: {norm:.3f}", e, place, color=ERASE, fontsize=10, ha=side, va="center", arrowprops=line
+        )
+    ax.set_aspect("equal", adjustable="datalim")
+    ax.margins(0.08)
+    ax.set(xlabel="channel 1", ylabel="channel 2")
     return fig
