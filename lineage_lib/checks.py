@@ -90,23 +90,22 @@ def judge(exercise: Exercise, function: Callable, *, seed: int = 0, only: int | 
     cases = exercise.seeded_cases(seed)
     if only is not None and not (isinstance(only, int) and 0 <= only < len(cases)):
         raise ValueError(f"case: expected a number from 0 to {len(cases) - 1}, got {only!r}")
-    failure, suspects, seen = None, [m for m in exercise.mistakes if m.sign != "memory"], set()
-    returned = []
+    failure, returned = None, []
+    slips = [_Slip(m, function) for m in exercise.mistakes if m.sign != "memory" for function in m.functions]
+    exact, rounded = (_Suspects(exercise, slips, loose) for loose in (False, True))
     for number, case in enumerate(cases):  # every case narrows the suspects, also when one alone is asked for
         expected = _call(exercise, exercise.oracle, case)
         got = _call(exercise, function, case)
         returned.append((number, case, got, [part.copy() for part in got.parts]))
         if got.cause == "not attempted":
             return Verdict(exercise, "not attempted", _stub_message(exercise, got))
-        suspects = [m for m in suspects if _same(exercise, _call(exercise, m.function, case), got)]
+        known = {slip: _call(exercise, slip.function, case) for slip in rounded.left}
         problem = _compare(exercise, case, expected, got)
-        if problem is None:
-            continue
-        # Many slips raise the same IndexError: an exception alone is no evidence for one of them.
-        seen |= {m.name for m in suspects if got.error is None or m.sign == "error"}
-        if failure is None and only in (None, number):
+        for suspects in (exact, rounded):
+            suspects.narrow(known, expected, got, problem)
+        if problem is not None and failure is None and only in (None, number):
             failure = (number, case, problem, got)
-        if failure is not None and not suspects:
+        if failure is not None and not rounded.left:
             break
 
     ran = len(cases) if only is None else 1
@@ -117,11 +116,44 @@ def judge(exercise: Exercise, function: Callable, *, seed: int = 0, only: int | 
         return Verdict(exercise, "ok", exercise.ok_line(which), ran)
     number, case, problem, got = failure
     if problem.cause == "memory":
-        suspects = [m for m in exercise.mistakes if m.sign == "memory"]
-        seen = {m.name for m in suspects}
-    mistake = next((m for m in suspects if m.name in seen), None)
+        mistake = next((m for m in exercise.mistakes if m.sign == "memory"), None)
+    else:
+        mistake = exact.found() or rounded.found()
     message = _explain(exercise, number, case, problem, got, mistake)
     return Verdict(exercise, problem.cause, message, ran, mistake.name if mistake else None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Slip:
+    """One way of making a known mistake."""
+
+    mistake: Mistake
+    function: Callable
+
+
+class _Suspects:
+    """The known mistakes that do what the learner's function did, in every case so far.
+
+    ``loose`` compares as far as float32 goes, for who makes a known mistake in float32; then only a
+    result that is wrong by much more than rounding is evidence.
+    """
+
+    def __init__(self, exercise: Exercise, slips: list[_Slip], loose: bool):
+        self.exercise, self.loose = exercise, loose
+        self.left = slips
+        self.seen: set[_Slip] = set()
+
+    def narrow(self, known: dict[_Slip, "_Outcome"], expected: "_Outcome", got: "_Outcome", problem) -> None:
+        """Take a case into account: what each known mistake did in it, and what the learner's function did."""
+        rtol = max(self.exercise.rtol, _ROUNDING) if self.loose else self.exercise.rtol
+        self.left = [slip for slip in self.left if slip in known and _same(known[slip], got, rtol)]
+        if problem is None or (self.loose and _same(expected, got, 10 * rtol)):
+            return
+        # Many slips raise the same IndexError: an exception alone is no evidence for one of them.
+        self.seen |= {slip for slip in self.left if got.error is None or slip.mistake.sign == "error"}
+
+    def found(self) -> Mistake | None:
+        return next((slip.mistake for slip in self.left if slip in self.seen), None)
 
 
 # --- one call -----------------------------------------------------------------------------------
@@ -282,8 +314,11 @@ def _wrong_entries(got: np.ndarray, expected: np.ndarray, allowed: float) -> np.
     return ~(near | same)
 
 
-def _same(exercise: Exercise, known: _Outcome, got: _Outcome) -> bool:
-    """A call did what a known mistake does: equal values, or the same failure.
+_ROUNDING = 2e-5  # of the largest entry: what a computation in float32 may be off by
+
+
+def _same(known: _Outcome, got: _Outcome, rtol: float) -> bool:
+    """A call did what another does, a known mistake: equal values, or the same failure.
 
     A mistake that changes an argument is named for that one only; who makes another mistake and
     changes an argument besides is told of the values first.
@@ -295,7 +330,7 @@ def _same(exercise: Exercise, known: _Outcome, got: _Outcome) -> bool:
     if known.mutated and known.mutated != got.mutated:
         return False
     pairs = zip(known.parts, got.parts)
-    return all(x.shape == y.shape and not _wrong_entries(x, y, _allowed(exercise, y)).any() for x, y in pairs)
+    return all(x.shape == y.shape and not _wrong_entries(x, y, rtol * _scale(y)).any() for x, y in pairs)
 
 
 def _compare(exercise: Exercise, case: Case, expected: _Outcome, got: _Outcome) -> _Problem | None:
@@ -367,16 +402,17 @@ def _compare_part(exercise: Exercise, returned: str, want: np.ndarray, have: np.
     difference = float(np.nanmax(np.abs(have[wrong].astype(complex) - want[wrong].astype(complex))))
     limit = f", allowed {allowed:.1g}" if want.dtype.kind in "fc" else ""
     size = ("size", f"largest |difference| {difference:.3g}{limit}")
-    if have.dtype.kind == "c":
+    coarse = have.dtype.kind == want.dtype.kind == "f" and have.dtype.itemsize < want.dtype.itemsize
+    if have.dtype.kind == "c" or coarse:
         lines = [("dtype", f"got {have.dtype}, expected {want.dtype}"), *lines]
-    coarse = have.dtype.kind == "f" and have.dtype.itemsize < 8
     if coarse:  # rounding to this dtype, and not a mistake, explains the difference
         coarse = difference <= 100 * float(np.finfo(have.dtype).eps) * _scale(want)
     whole = have.dtype.kind in "biu" and want.ndim > 0  # a single whole number may be what it is: min(2, x)
-    if want.dtype.kind == "f" and (whole or coarse):
+    if coarse or (whole and want.dtype.kind == "f"):
         why = f"it keeps about {np.finfo(have.dtype).precision + 1} digits" if coarse else "it cannot hold these values"
         dtype = ("dtype", f"got {have.dtype}, expected {want.dtype}: {why}")
-        return _Problem("wrong", f"{label} has the wrong dtype", (dtype, *lines, size, values))
+        rest = [line for line in lines if line[0] != "dtype"]
+        return _Problem("wrong", f"{label} has the wrong dtype", (dtype, *rest, size, values))
     return _Problem("wrong", f"{label} has wrong values", (*lines, size, values))
 
 

@@ -169,6 +169,36 @@ def test_a_mistake_that_changes_an_argument_is_named_for_that_argument_only():
     assert judge(exercise(**known), changes("v")).mistake is None
 
 
+@pytest.mark.parametrize(
+    "slip",
+    [
+        lambda k, v: (2 * np.outer(k, v)).astype(np.float32),
+        lambda k, v: np.float64(2 * np.outer(k, v).astype(np.float32)),
+        lambda k, v: torch.outer(torch.tensor(k).float(), torch.tensor(v).float()) * 2,
+        lambda k, v: 2 * np.outer(k, v) * (1 + 1e-7),
+    ],
+)
+def test_a_known_mistake_made_in_float32_is_still_named(slip):
+    rng = np.random.default_rng(0)
+    cases = [Case((rng.standard_normal(4), rng.standard_normal(3)))]
+    verdict = judge(exercise(cases=lambda rng: cases), slip)
+    assert verdict.mistake == "doubled"
+    assert "this is written twice" in verdict.message
+    assert ("got float32, expected float64" in verdict.message) == (
+        slip(*cases[0].args).dtype not in (float, np.float64)
+    )
+
+
+def test_rounding_alone_is_never_a_known_mistake():
+    """A mistake that hardly differs from the right answer does not explain a right answer in float32."""
+    slight = Mistake("epsilon", "an epsilon was added", lambda k, v: np.outer(k, v) + 1e-6)
+    case = Case((np.array([1.0, 0.1]), np.array([0.3, 5.0])))
+    changes = {"cases": lambda rng: [case], "mistakes": (slight,)}
+    rounded = judge(exercise(**changes), lambda k, v: np.outer(k, v).astype(np.float32))
+    assert (rounded.passed, rounded.mistake) == (False, None)
+    assert judge(exercise(**changes), lambda k, v: np.outer(k, v) + 1e-6).mistake == "epsilon"
+
+
 def test_a_single_whole_number_is_no_matter_of_dtype():
     """A minimum of 2 and something larger is the number 2, and wrong as a number."""
     largest = {"oracle": lambda k, v: 2.5 * np.sum(k), "returns": ("x",), "mistakes": ()}

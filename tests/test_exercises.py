@@ -102,10 +102,11 @@ def test_reference_passes(exercise, seed):
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("exercise", "mistake"), MISTAKES, ids=lambda x: getattr(x, "id", None) or x.name)
 def test_known_mistake_fails_and_is_named(exercise, mistake, seed):
-    verdict = judge(exercise, mistake.function, seed=seed)
-    assert not verdict.passed
-    assert verdict.mistake == mistake.name, verdict.message
-    assert mistake.sentence in verdict.message
+    for function in mistake.functions:
+        verdict = judge(exercise, function, seed=seed)
+        assert not verdict.passed
+        assert verdict.mistake == mistake.name, verdict.message
+        assert mistake.sentence in verdict.message
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=by_id)

@@ -275,3 +275,28 @@ def test_no_sequence_grows_below_the_safe_decay(seed):
     for _ in range(50):
         k, (alpha, b) = unit(rng, 4), gates(rng, 4)
         assert norm(transition(k, np.sqrt(3) / 2 * alpha, b)) <= 1 + 1e-12
+
+
+def stretched(x):
+    """The column x after the token that opens the largest shares, up to a third; and what they hold."""
+    share = x**2 / (x @ x)
+    order = np.argsort(-share, kind="stable")
+    b = np.zeros(len(x))
+    b[order[np.cumsum(share[order]) <= 1 / 3 + 1e-12]] = 1.0
+    p = b @ share
+    turn = np.arccos(np.sqrt(p / (4 - 3 * p))) / 2
+    inside, rest = b * x, (1 - b) * x
+    k = np.sin(turn) * inside / np.linalg.norm(inside) - np.cos(turn) * rest / np.linalg.norm(rest)
+    assert np.isclose(np.linalg.norm(k), 1)
+    return step(x[:, None], k, [0.0], 1.0, b, 0.0)[:, 0], p
+
+
+@pytest.mark.parametrize("K", [13, 14, 20, 37, 100, 400])
+def test_with_many_channels_every_token_stretches_nearly_as_far_as_its_norm_allows(K):
+    x = np.random.default_rng(K).choice([-1.0, 1.0], K)
+    for _ in range(200):
+        new, p = stretched(x)
+        assert 1 / 3 - 4 / K < p <= 1 / 3 + 1e-12
+        assert np.isclose(np.linalg.norm(new) / np.linalg.norm(x), (np.sqrt(p) + np.sqrt(4 - 3 * p)) / 2)
+        assert np.ptp(np.log(new**2)) <= np.log(4) + 1e-9
+        x = new

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lineage_lib.exercises._ch08_steps import delta_oracle, unit
+from lineage_lib.exercises._ch08_steps import delta_oracle, normalised, unit
 from lineage_lib.exercises.record import Case, Exercise, Mistake
 
 # --- 8.5 one gated correction -------------------------------------------------------------------
@@ -43,16 +43,6 @@ def gated_oracle(S, k, v, alpha, beta):
     return delta_oracle(alpha * S, k, v, beta)
 
 
-def _scaled_write(S, k, v, alpha, beta):
-    return alpha * S + alpha * beta * np.outer(k, v - alpha * (S.T @ k))
-
-
-def _gated_in_place(S, k, v, alpha, beta):
-    S *= alpha
-    S += beta * np.outer(k, v - S.T @ k)
-    return S
-
-
 GATED_STEP = Exercise(
     id="8.5",
     name="gated_delta_step",
@@ -70,6 +60,16 @@ GATED_STEP = Exercise(
             lambda S, k, v, alpha, beta: S + np.outer(k, v),
         ),
         Mistake(
+            "only-faded",
+            "the state fades, and the value is added to it; give `write` a new value too, a fraction beta of the error",
+            lambda S, k, v, alpha, beta: alpha * S + np.outer(k, v),
+        ),
+        Mistake(
+            "never-corrected",
+            "beta scaled the value, and nothing was erased: this is an additive memory with a decay",
+            lambda S, k, v, alpha, beta: alpha * S + beta * np.outer(k, v),
+        ),
+        Mistake(
             "error-before-the-decay",
             "the error was read from the state before its decay; fade first, then read",
             lambda S, k, v, alpha, beta: alpha * S + beta * np.outer(k, v - S.T @ k),
@@ -80,15 +80,15 @@ GATED_STEP = Exercise(
             lambda S, k, v, alpha, beta: alpha * delta_oracle(S, k, v, beta),
         ),
         Mistake(
-            "write-scaled-by-alpha",
-            "the correction was multiplied by alpha; what is stored fades, what is written now does not",
-            _scaled_write,
-        ),
-        Mistake(
             "rest-not-decayed",
             "alpha acted on what was read, and the state itself was kept in full; all of it fades, also what is not "
             "corrected",
             lambda S, k, v, alpha, beta: S + beta * np.outer(k, v - alpha * (S.T @ k)),
+        ),
+        Mistake(
+            "write-scaled-by-alpha",
+            "the correction was multiplied by alpha too; alpha acts on what was stored, and the new write is in full",
+            lambda S, k, v, alpha, beta: alpha * S + alpha * beta * np.outer(k, v - alpha * (S.T @ k)),
         ),
         Mistake(
             "alpha-ignored",
@@ -96,26 +96,11 @@ GATED_STEP = Exercise(
             lambda S, k, v, alpha, beta: delta_oracle(S, k, v, beta),
         ),
         Mistake(
-            "alpha-as-a-logarithm",
-            "exp was applied to alpha; here alpha is the factor itself, and 1 keeps everything",
-            lambda S, k, v, alpha, beta: gated_oracle(S, k, v, np.exp(alpha), beta),
-        ),
-        Mistake(
             "beta-forgotten",
             "the whole error was written, which is right for beta = 1; a fraction beta of it is asked",
             lambda S, k, v, alpha, beta: gated_oracle(S, k, v, alpha, 1.0),
         ),
-        Mistake(
-            "beta-on-the-write-only",
-            "beta multiplied the new value alone, and the old one was erased in full; it belongs to the whole error",
-            lambda S, k, v, alpha, beta: alpha * S + np.outer(k, beta * v - alpha * (S.T @ k)),
-        ),
-        Mistake(
-            "in-place",
-            "the new state is right, but it was made inside the old one; the caller still needs that, so make a new "
-            "array",
-            _gated_in_place,
-        ),
+        normalised(gated_oracle, 1, "the key was divided by its length; the step uses the key as it comes"),
     ),
     hints=(
         "With `beta = 1` the new state answers Ada with 47 whatever `alpha` is, and Bo's 12 becomes `alpha` times 12.",
@@ -154,6 +139,8 @@ def _sequence_cases(rng):
     leak[0][:3] = 0.0  # nobody asks before the reset: the outputs stay small
     ahead[2][4] = 1e20
     ahead[0][4], unread[0][:2] = 0.0, 0.0
+    silent = head(5, 3, 2)
+    silent[1][[0, 3]] = 0.0
     full = head(4, 2, 3, alpha=reset(4, 0), S0=1e12 * rng.standard_normal((2, 3)))
     return [
         Case(by_hand, "by hand: Ada in 31, Bo in 12, Ada in 47 while all else halves; Ada, Ada, Bo are asked"),
@@ -169,6 +156,7 @@ def _sequence_cases(rng):
         Case(again, "each key comes twice"),
         Case(leaning, "keys that lean the same way"),
         Case(head(6, 3, 2, lengths=rng.uniform(0.5, 1.4, 6)), "keys of other lengths than 1, used as they come"),
+        Case(silent, "K[0] = K[3] = 0: there the state fades and that is all"),
         Case(full, "alpha[0] = 0: a given state of 1e12 is gone"),
         Case(leak, "alpha[3] = 0 after a value of 1e12"),
         Case(head(5, 3, 2, alpha=reset(5, 4)), "alpha[4] = 0 at the last token"),
@@ -233,18 +221,13 @@ SEQUENCE = Exercise(
         ),
         Mistake(
             "write-scaled-by-alpha",
-            "the correction was multiplied by alpha; what is stored fades, what is written now does not",
-            _sequence(_scaled_write),
+            "the corrections were multiplied by alpha too; alpha acts on what was stored, and a new write is in full",
+            _sequence(lambda S, k, v, alpha, beta: alpha * S + alpha * beta * np.outer(k, v - alpha * (S.T @ k))),
         ),
         Mistake(
             "alpha-ignored",
             "this is the plain delta rule: alpha was not used, and nothing fades",
             _sequence(lambda S, k, v, alpha, beta: delta_oracle(S, k, v, beta)),
-        ),
-        Mistake(
-            "beta-forgotten",
-            "every token wrote its whole error, which is right for beta = 1; token t writes a fraction beta[t] of it",
-            _sequence(lambda S, k, v, alpha, beta: gated_oracle(S, k, v, alpha, 1.0)),
         ),
         Mistake(
             "never-corrected",
@@ -260,6 +243,12 @@ SEQUENCE = Exercise(
             "scaled-query",
             "the outputs carry a factor K^(-1/2); released code has it, the equation and this exercise do not",
             _sequence(gated_oracle, query=lambda q, k: q / np.sqrt(len(q))),
+        ),
+        normalised(
+            _oracle,
+            1,
+            "the keys were divided by their lengths; a layer does that before it calls the rule, and the rule uses "
+            "them as they come",
         ),
     ),
     hints=(

@@ -10,6 +10,24 @@ def unit(key):
     return key / np.linalg.norm(key, axis=-1, keepdims=True)
 
 
+def unit_or_zero(key):
+    """The same, where a key of zeros stays one."""
+    norm = np.linalg.norm(key, axis=-1, keepdims=True)
+    return key / np.where(norm == 0, 1, norm)
+
+
+def normalised(oracle, position, sentence):
+    """The mistake of dividing keys by their length, argument ``position`` of an oracle.
+
+    A key of zeros becomes NaN, or with a guard stays 0.
+    """
+
+    def of(scale):
+        return lambda *args: oracle(*args[:position], scale(args[position]), *args[position + 1 :])
+
+    return Mistake("key-normalised", sentence, of(unit), also=(of(unit_or_zero),))
+
+
 # --- 8.1 one correction -------------------------------------------------------------------------
 
 
@@ -44,11 +62,6 @@ def _delta_cases(rng):
 
 def delta_oracle(S, k, v, beta):
     return S + beta * np.outer(k, v - S.T @ k)
-
-
-def _in_place(S, k, v, beta):
-    S += beta * np.outer(k, v - S.T @ k)
-    return S
 
 
 def _value_overwritten(S, k, v, beta):
@@ -104,22 +117,16 @@ DELTA_STEP = Exercise(
             "the step went uphill: the error is the new value minus what was read, not the other way round",
             lambda S, k, v, beta: S - beta * np.outer(k, v - S.T @ k),
         ),
-        Mistake(
-            "key-normalised",
+        normalised(
+            delta_oracle,
+            1,
             "the key was divided by its length; whoever calls the step does that, and the step uses the key as it "
             "comes",
-            lambda S, k, v, beta: delta_oracle(S, k / np.linalg.norm(k), v, beta),
         ),
         Mistake(
             "transposed-state",
             "the state was taken as (V, K); here its rows are key channels, so the read is Sᵀk and the write k eᵀ",
             _value_first,
-        ),
-        Mistake(
-            "in-place",
-            "the new state is right, but it was made inside the old one; the caller still needs that, so add to it "
-            "without changing it",
-            _in_place,
         ),
         Mistake(
             "value-overwritten",
@@ -212,6 +219,11 @@ GRADIENT = Exercise(
             lambda S, K, V: gradient_oracle(S, K, V) / len(K),
         ),
         Mistake(
+            "mean-of-squares",
+            "this is the gradient of the mean square over pairs and value channels; the loss is half the sum",
+            lambda S, K, V: 2 * gradient_oracle(S, K, V) / V.size,
+        ),
+        Mistake(
             "values-only",
             "what is read was left out: -k vᵀ is the gradient of -⟨Sᵀk, v⟩, the loss of linear attention",
             lambda S, K, V: -K.T @ V,
@@ -235,6 +247,11 @@ GRADIENT = Exercise(
             "key-forgotten",
             "each error was spread over all key channels alike; the derivative by S[i, j] is error j times k[i]",
             lambda S, K, V: np.outer(np.ones(K.shape[1]), (K @ S - V).sum(axis=0)),
+        ),
+        normalised(
+            gradient_oracle,
+            1,
+            "the keys were divided by their lengths; the loss has them as they come",
         ),
     ),
     hints=(
@@ -284,6 +301,16 @@ def change_oracle(S, k, v, beta, Q):
     return np.outer(Q @ k, beta * (v - S.T @ k))
 
 
+def _cosines(scale):
+    return lambda S, k, v, beta, Q: np.outer(scale(Q) @ unit(k), beta * (v - S.T @ k))
+
+
+def _one_state(S, k, v, beta, Q):
+    new = S
+    new += beta * np.outer(k, v - S.T @ k)
+    return Q @ new - Q @ S
+
+
 CHANGES = Exercise(
     id="8.3",
     name="answer_changes",
@@ -323,9 +350,13 @@ CHANGES = Exercise(
         Mistake(
             "cosine-for-lengths",
             "the dot product was divided by the lengths; with vectors of other lengths than 1 it is used as it is",
-            lambda S, k, v, beta, Q: np.outer(
-                (Q @ k) / (np.linalg.norm(k) * np.maximum(np.linalg.norm(Q, axis=1), 1e-300)), beta * (v - S.T @ k)
-            ),
+            _cosines(unit_or_zero),
+            also=(_cosines(unit),),
+        ),
+        normalised(
+            change_oracle,
+            1,
+            "the key was divided by its length; with a key of another length than 1 it is used as it comes",
         ),
         Mistake(
             "error-of-the-question",
@@ -333,9 +364,10 @@ CHANGES = Exercise(
             lambda S, k, v, beta, Q: beta * (Q @ k)[:, None] * (v - Q @ S),
         ),
         Mistake(
-            "overlap-by-size",
-            "the overlap lost its sign; a question that points against the key hears the opposite change",
-            lambda S, k, v, beta, Q: np.outer(np.abs(Q @ k), beta * (v - S.T @ k)),
+            "one-state-twice",
+            "both answers came from the changed state: a second name for `S` is no copy, and `+=` changes it under "
+            "both names",
+            _one_state,
         ),
     ),
     hints=(
@@ -405,6 +437,7 @@ LARGEST = Exercise(
             "shortest-key",
             "this is the largest step for the shortest key; every token must be safe, so the longest decides",
             lambda keys: 2 / np.square(keys).sum(axis=1).min(),
+            also=(lambda keys: 2 / min(k @ k for k in keys if k.any()),),
         ),
         Mistake(
             "mean-length",

@@ -3,7 +3,7 @@
 import numpy as np
 
 from lineage_lib.exercises._ch08_gates import gated_oracle
-from lineage_lib.exercises._ch08_steps import delta_oracle, unit
+from lineage_lib.exercises._ch08_steps import normalised, unit
 from lineage_lib.exercises.record import Case, Exercise, Mistake
 
 # --- 8.7 the error to expect --------------------------------------------------------------------
@@ -130,6 +130,8 @@ def _skip_cases(rng):
     loud[1][[1, 2, 4]] = 1e12
     again = head(6, 3, 2, keep=[0, 2, 4, 5])
     again[0][4] = again[0][0]
+    idle, silent = head(6, 3, 2, keep=[0, 1, 3, 4]), head(6, 2, 3, keep=[0, 1, 3, 4])
+    idle[3][[1, 4]], idle[2][[0, 3]], silent[0][[1, 2]] = 0.0, 1.0, 0.0
     long = head(5, 3, 2, keep=[0, 2, 4])
     long[0][:] *= rng.uniform(0.5, 1.4, (5, 1))
     return [
@@ -145,6 +147,8 @@ def _skip_cases(rng):
         Case(skipped_reset, "alpha = 0 at a skipped token: nothing is cleared"),
         Case(kept_reset, "alpha = 0 at a kept token: what came before is gone"),
         Case(loud, "skipped values of 1e12"),
+        Case(idle, "beta = 0 at the kept tokens 1 and 4, which still fade; alpha = 1 at the kept tokens 0 and 3"),
+        Case(silent, "K[1] = 0 at a kept token, where the state fades and that is all"),
         Case(again, "a key comes again"),
         Case(long, "keys of other lengths than 1"),
         Case(head(5, 3, 2, keep=[0, 1, 3], beta=2.0), "beta = 2"),
@@ -192,11 +196,6 @@ def _one_array(K, V, alpha, beta, keep):
     return np.array(states)
 
 
-def _states_before(K, V, alpha, beta, keep):
-    states = _both(K, V, alpha, beta, keep)
-    return np.concatenate([np.zeros_like(states[:1]), states[:-1]])
-
-
 SKIPPING = Exercise(
     id="8.8",
     name="skipping_delta",
@@ -217,6 +216,11 @@ SKIPPING = Exercise(
             "still-writing",
             "skipped tokens do not let the state fade, but they still write; their beta has to be 0 as well",
             _skipping(lambda alpha, beta, keep: (alpha if keep else 1.0, beta)),
+        ),
+        Mistake(
+            "nothing-skipped",
+            "this is the gated delta rule at every token: `keep` was not used",
+            _skipping(lambda alpha, beta, keep: (alpha, beta)),
         ),
         Mistake(
             "reset-at-skips",
@@ -241,25 +245,11 @@ SKIPPING = Exercise(
             _one_array,
         ),
         Mistake(
-            "states-before",
-            "these are the states before each token, the empty one first; asked are the states after it",
-            _states_before,
-        ),
-        Mistake(
             "error-before-the-decay",
             "the error was read from the state before its decay; fade first, then read",
             _skipping(_gates, lambda S, k, v, alpha, beta: alpha * S + beta * np.outer(k, v - S.T @ k)),
         ),
-        Mistake(
-            "decay-after-the-write",
-            "the state faded after the write, so the newest correction was scaled by alpha too; the decay comes first",
-            _skipping(_gates, lambda S, k, v, alpha, beta: alpha * delta_oracle(S, k, v, beta)),
-        ),
-        Mistake(
-            "beta-forgotten",
-            "kept tokens wrote their whole error, which is right for beta = 1; token t writes a fraction beta[t] of it",
-            _skipping(lambda alpha, beta, keep: (alpha, 1.0) if keep else (1.0, 0.0)),
-        ),
+        normalised(skip_oracle, 0, "the keys were divided by their lengths; they are used as they come"),
     ),
     hints=(
         "After a skipped token the state is the same as before it, in every entry.",

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lineage_lib.exercises._ch08_steps import delta_oracle, unit
+from lineage_lib.exercises._ch08_steps import delta_oracle, normalised, unit
 from lineage_lib.exercises.record import Case, Exercise, Mistake
 
 # --- 8.9 the implicit step ----------------------------------------------------------------------
@@ -63,20 +63,15 @@ IMPLICIT = Exercise(
             lambda S, k, v, beta: S + np.outer(k, beta * v - beta / (1 + beta * (k @ k)) * (S.T @ k)),
         ),
         Mistake(
-            "epsilon-on-the-write-only",
-            "epsilon multiplied the write and beta the erase; epsilon stands on both",
-            lambda S, k, v, beta: S + np.outer(k, beta / (1 + beta * (k @ k)) * v - beta * (S.T @ k)),
-        ),
-        Mistake(
             "unit-key-assumed",
             "beta was divided by 1 + beta, right for keys of length 1; the squared length is missing",
             _with_epsilon(lambda beta, square: beta / (1 + beta)),
         ),
-        Mistake(
-            "key-normalised",
+        normalised(
+            implicit_oracle,
+            1,
             "the key was divided by its length; the step uses the key as it comes, and the denominator takes care of "
             "it",
-            lambda S, k, v, beta: implicit_oracle(S, k / np.linalg.norm(k), v, beta),
         ),
         Mistake(
             "length-not-squared",
@@ -126,14 +121,19 @@ def _ridge_cases(rng):
     asleep[2][:] = 0.0
     short = pairs(5, 3, 2, 0.01)
     short[0][:] *= 0.1
+    # Too few pairs: with such keys KᵀK is singular without any rounding, however a system is solved, and KᵀK + lam
+    # in every entry is not.
+    one, few = pairs(1, 2, 2, 0.5), pairs(3, 4, 2, 0.1)
+    one[0][:] = 2.0 ** rng.integers([-1, 1], [1, 3]) * rng.choice([-1.0, 1.0], 2)
+    few[0][:] = np.column_stack([np.eye(3), rng.choice([-0.75, -0.25, 0.25, 0.75], 3)])
     return [
         Case(
             (np.array([[1.0, 0.0], [0.6, 0.8]]), np.array([[31.0], [12.0]]), np.array([1.0, 0.0]), 0.5),
             "by hand: Ada and Cy, who overlap",
         ),
         Case((np.array([[2.0]]), np.array([[3.0]]), np.array([1.0]), 1.0), "by hand: 6 over 5"),
-        Case(pairs(1, 3, 2, 0.5), "one pair"),
-        Case(pairs(3, 4, 2, 0.1), "fewer pairs than key channels"),
+        Case(one, "one pair"),
+        Case(few, "fewer pairs than key channels"),
         Case(pairs(7, 3, 2, 0.5), "more pairs than key channels"),
         Case(pairs(4, 4, 4, 0.3), "n = K = V"),
         Case(pairs(5, 1, 3, 0.7), "K = 1"),
@@ -142,13 +142,18 @@ def _ridge_cases(rng):
         Case(leaning, "keys that lean the same way"),
         Case(short, "short keys and a small lam"),
         Case(asleep, "a query of zeros"),
-        Case(pairs(6, 3, 2, 50.0), "a large lam"),
+        Case(pairs(6, 3, 2, 100.0), "a large lam"),
         Case(pairs(120, 6, 3, 0.5), "120 pairs"),
     ]
 
 
 def ridge_oracle(K, V, q, lam):
     return (K.T @ V).T @ np.linalg.solve(K.T @ K + lam * np.eye(K.shape[1]), q)
+
+
+def _without_ridge(K, V, q, lam):
+    """Raises where there are fewer pairs than key channels."""
+    return (K.T @ V).T @ np.linalg.solve(K.T @ K, q)
 
 
 def _ridge_with(matrix):
@@ -180,7 +185,12 @@ RIDGE = Exercise(
         ),
         Mistake(
             "ridge-forgotten",
-            "lam was left out: this is the solution of least squares without a ridge",
+            "lam was left out; without it KᵀK has no inverse as long as there are fewer pairs than key channels",
+            _without_ridge,
+        ),
+        Mistake(
+            "shortest-solution",
+            "lam was left out: this is least squares without a ridge, and its shortest solution where there are many",
             _ridge_with(lambda K, lam: K.T @ K),
         ),
         Mistake(
@@ -214,6 +224,7 @@ RIDGE = Exercise(
             "half of lam was added to the diagonal; both terms of the loss carry the factor ½, so it cancels",
             _ridge_with(lambda K, lam: K.T @ K + lam / 2 * np.eye(K.shape[1])),
         ),
+        normalised(ridge_oracle, 0, "the keys were divided by their lengths; they are used as they come"),
     ),
     hints=(
         "By hand with K = 1: one pair (2, 3), `lam = 1`, a query of 1. The state is 6 over 4 + 1.",

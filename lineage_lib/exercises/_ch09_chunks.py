@@ -39,9 +39,9 @@ def output_oracle(Q, K, D, S0):
     return _output(Q, K, D, S0)
 
 
-def _output(Q, K, D, S0, *, mask=np.tril, read=None, kept=None, at=None):
+def _output(Q, K, D, S0, *, mask=np.tril, read=None, kept=None):
     S = (S0 if kept is None else kept) + K.T @ D
-    return (Q if at is None else at) @ (S0 if read is None else read) + mask(Q @ K.T) @ D, S
+    return Q @ (S0 if read is None else read) + mask(Q @ K.T) @ D, S
 
 
 OUTPUT = Exercise(
@@ -86,14 +86,14 @@ OUTPUT = Exercise(
             lambda Q, K, D, S0: _output(Q, K, D, S0, kept=np.zeros_like(S0)),
         ),
         Mistake(
+            "start-forgotten",
+            "S0 was not used at all; the outputs read it, and the state that leaves still has it",
+            lambda Q, K, D, S0: output_oracle(Q, K, D, np.zeros_like(S0)),
+        ),
+        Mistake(
             "new-state-read",
             "the queries read the state that leaves the chunk and its writes once more; they read the one that enters",
             lambda Q, K, D, S0: _output(Q, K, D, S0, read=S0 + K.T @ D),
-        ),
-        Mistake(
-            "state-read-at-the-keys",
-            "the outputs read S0 at the keys, K S0; what is asked is asked with the queries",
-            lambda Q, K, D, S0: _output(Q, K, D, S0, at=K),
         ),
         Mistake(
             "subtracted",
@@ -163,13 +163,13 @@ def delta_oracle(Q, K, V, beta, T_c, S0=None):
     return _delta(Q, K, V, beta, T_c, S0)
 
 
-def _delta(Q, K, V, beta, T_c, S0=None, *, A=lower, mask=np.tril, right=None, old=lambda S: S, carried=True,
-           late=False, upto=None):  # fmt: skip
+def _delta(Q, K, V, beta, T_c, S0=None, *, A=lower, mask=np.tril, right=None, old=lambda S: S,
+           enters=lambda S, S0: S, late=False, upto=None):  # fmt: skip
     S0 = np.zeros((K.shape[1], V.shape[1])) if S0 is None else S0
     S, O = S0, np.zeros(V.shape)
     for start in range(0, len(V) if upto is None else upto, T_c):
         j = slice(start, start + T_c)
-        S = S if carried else S0
+        S = enters(S, S0) if start else S
         b, found = beta[j, None], K[j] @ S
         D = solve(A(K[j], beta[j]), b * (V[j] - found) if right is None else right(b, V[j], K[j], found, S0))
         left = old(S) + K[j].T @ D
@@ -211,27 +211,28 @@ DELTA = Exercise(
         Mistake(
             "state-not-carried",
             "every chunk started from S0; a chunk starts from the state that the chunk before has left",
-            _delta_with(carried=False),
+            _delta_with(enters=lambda S, S0: S0),
+        ),
+        Mistake(
+            "state-reset",
+            "every chunk after the first started from zeros; a chunk starts from the state that the chunk before has "
+            "left",
+            _delta_with(enters=lambda S, S0: np.zeros_like(S)),
+        ),
+        Mistake(
+            "sign",
+            "I − A was solved; the matrix is I + A",
+            _delta_with(A=lambda K, beta: -lower(K, beta)),
+        ),
+        Mistake(
+            "beta-on-columns",
+            "beta scaled the columns of K Kᵀ in A; it is the reader's strength, so it scales the rows",
+            _delta_with(A=lambda K, beta: np.tril(beta * (K @ K.T), -1)),
         ),
         Mistake(
             "tail-dropped",
             "the last chunk, which is shorter when T is not a multiple of T_c, was left out",
             lambda Q, K, V, beta, T_c, S0=None: _delta(Q, K, V, beta, T_c, S0, upto=len(V) // T_c * T_c),
-        ),
-        Mistake(
-            "not-masked",
-            "every token read every write of its chunk, later ones too; the scores keep the lower triangle",
-            _delta_with(mask=lambda P: P),
-        ),
-        Mistake(
-            "start-in-every-correction",
-            "the values of every chunk were corrected by S0; a chunk meets the state that the chunk before has left",
-            _delta_with(right=lambda b, V, K, found, S0: b * (V - K @ S0)),
-        ),
-        Mistake(
-            "old-state-lost",
-            "the new state is what the chunk has written, without the state that entered; Kᵀ D is added to it",
-            _delta_with(old=np.zeros_like),
         ),
         Mistake(
             "read-after-replacing",

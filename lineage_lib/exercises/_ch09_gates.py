@@ -20,6 +20,7 @@ def _gated_cases(rng):
         S0 = (rng.standard_normal((K.shape[1], V.shape[1])),) if start else ()
         return Case((Q, K, V, alpha, beta, T_c, *S0), note if start else f"{note}; S0 is not given")
 
+    never = "1 / γ and differences of log(0) are no numbers"
     wiped = unit_head(rng, 11, 3, 2)
     wiped[0][:5], wiped[2][:5] = 0.0, 1e60  # nobody reads what the first five tokens write
     Q, K, V, beta = unit_head(rng, 3, 2, 3)
@@ -38,8 +39,8 @@ def _gated_cases(rng):
         case(draw_head(rng, 9, 1, 2), alphas(9), 4, "K = 1"),
         case(draw_head(rng, 9, 3, 2), np.ones(9), 4, "alpha = 1: the plain delta rule"),
         case(again(unit_head(rng, 15, 4, 2), 0, 1, 0), alphas(15), 6, "two keys, used again and again"),
-        case(unit_head(rng, 14, 3, 2), alphas(14, resets=(4, 5)), 5, "resets at a last and a first token of chunks"),
-        case(unit_head(rng, 11, 2, 3), alphas(11, resets=(0, 6, 10)), 4, "resets at the first, a middle and the last"),
+        case(unit_head(rng, 14, 3, 2), alphas(14, resets=(4, 5)), 5, f"resets at a last and a first token: {never}"),
+        case(unit_head(rng, 11, 2, 3), alphas(11, resets=(0, 6, 10)), 4, f"resets at the ends and between: {never}"),
         case(wiped, alphas(11, resets=(5,)), 4, "five values of 1e60 that nobody reads, then a reset"),
         Case((Q, K, V, np.array([0.0, 0.9, 0.8]), beta, 2, np.full((2, 3), 1e60)), "S0 = 1e60, and a reset at once"),
         case(near(rng, draw_head(rng, 64, 6, 3), 0.8), alphas(64, 0.9), 32, "keys near one another"),
@@ -54,15 +55,15 @@ def gated_oracle(Q, K, V, alpha, beta, T_c, S0=None):
     return _gated(Q, K, V, alpha, beta, T_c, S0)
 
 
-def _gated(Q, K, V, alpha, beta, T_c, S0=None, *, ratios=segment_products, pairs=None, erase=np.cumprod,
-           query=np.cumprod, write=lambda a: segment_products(a)[-1], keep=np.prod):  # fmt: skip
+def _gated(Q, K, V, alpha, beta, T_c, S0=None, *, ratios=segment_products, pairs=None, cut=-1, sign=1.0,
+           erase=np.cumprod, query=np.cumprod, write=lambda a: segment_products(a)[-1], keep=np.prod):  # fmt: skip
     """The loop over chunks; each piece makes the decays that it needs from those of a chunk."""
     S = np.zeros((K.shape[1], V.shape[1])) if S0 is None else S0
     O = np.zeros(V.shape)
     for start in range(0, len(V), T_c):
         j = slice(start, start + T_c)
         a, b = alpha[j], beta[j, None]
-        A = np.tril(b * (pairs or ratios)(a) * (K[j] @ K[j].T), -1)
+        A = sign * np.tril(b * (pairs or ratios)(a) * (K[j] @ K[j].T), cut)
         D = solve(A, b * (V[j] - erase(a)[:, None] * (K[j] @ S)))
         O[j] = query(a)[:, None] * (Q[j] @ S) + np.tril(ratios(a) * (Q[j] @ K[j].T)) @ D
         S = keep(a) * S + (write(a)[:, None] * K[j]).T @ D
@@ -78,21 +79,17 @@ def _divided(a):
     return np.tril(gamma[:, None] / gamma)
 
 
+def _inverted(a):
+    gamma = np.cumprod(a)
+    return np.tril(gamma / gamma[:, None])
+
+
+def _one_over(a):
+    return np.tril(1 / segment_products(a))
+
+
 def _ones(a):
     return np.ones((len(a), len(a)))
-
-
-def _own_decay_included(a):
-    return segment_products(a) * a
-
-
-def _undecayed_error(Q, K, V, alpha, beta, T_c, S0=None):
-    S = np.zeros((K.shape[1], V.shape[1])) if S0 is None else S0
-    O = np.zeros(V.shape)
-    for t in range(len(V)):
-        S = alpha[t] * S + np.outer(beta[t] * K[t], V[t] - S.T @ K[t])
-        O[t] = S.T @ Q[t]
-    return O, S
 
 
 GATED = Exercise(
@@ -106,6 +103,11 @@ GATED = Exercise(
     cases=_gated_cases,
     oracle=gated_oracle,
     mistakes=(
+        Mistake(
+            "alpha-not-used",
+            "alpha was not used: this is the plain delta rule; before each correction the state fades by alpha",
+            lambda Q, K, V, alpha, beta, T_c, S0=None: gated_oracle(Q, K, V, np.ones_like(alpha), beta, T_c, S0),
+        ),
         Mistake(
             "state-read-undecayed",
             "the corrected values take what the incoming state held when the chunk began; by token i it has faded "
@@ -124,19 +126,30 @@ GATED = Exercise(
         ),
         Mistake(
             "writes-undecayed",
-            "the chunk's writes entered the new state in full; at the chunk's end γ_r / γ_i of write i is left",
+            "the chunk's writes entered the new state in full; at the chunk's end γ_C / γ_i of write i is left",
             _gated_with(write=np.ones_like),
         ),
         Mistake(
             "state-undecayed",
-            "the incoming state was handed on in full; the chunk leaves γ_r of it, the product of all its decays",
+            "the incoming state was handed on in full; the chunk leaves γ_C of it, the product of all its decays",
             _gated_with(keep=lambda a: 1.0),
         ),
         Mistake(
-            "error-before-decay",
-            "the error was taken from the state before this token's decay; fade first, then read, then write: A and "
-            "the read of the incoming state include alpha_i",
-            _undecayed_error,
+            "ratio-inverted",
+            "Γ is upside down: γ_j / γ_i grows, and what token j wrote has faded by γ_i / γ_j when token i hears it",
+            _gated_with(ratios=_inverted),
+            also=(
+                _gated_with(ratios=_one_over),
+                _gated_with(pairs=_inverted),
+                _gated_with(pairs=_one_over),
+                _gated_with(ratios=_inverted, write=lambda a: _inverted(a)[-1]),
+                _gated_with(ratios=_one_over, write=lambda a: _one_over(a)[-1]),
+            ),
+        ),
+        Mistake(
+            "sign",
+            "I − A was solved; the matrix is I + A",
+            _gated_with(sign=-1.0),
         ),
         Mistake(
             "scores-undecayed",
@@ -148,16 +161,6 @@ GATED = Exercise(
             "Γ was made by dividing cumulative products; after a reset that is 0 / 0, and long strong decays "
             "underflow: multiply the decays between two tokens",
             _gated_with(ratios=_divided, write=lambda a: _divided(a)[-1]),
-        ),
-        Mistake(
-            "own-decay-included",
-            "Γ_ij has alpha_j in it; token j writes after its own decay, so the product begins with alpha_{j+1}",
-            _gated_with(ratios=_own_decay_included, write=lambda a: _own_decay_included(a)[-1]),
-        ),
-        Mistake(
-            "all-by-the-last-gamma",
-            "old state and writes were both multiplied by γ_r; write i has met only the decays after it, γ_r / γ_i",
-            _gated_with(write=lambda a: np.full(len(a), np.prod(a))),
         ),
     ),
     hints=(
@@ -185,6 +188,9 @@ def _gdn2_cases(rng):
         S0 = rng.standard_normal((K, V)) if start is None else start
         return Case((Q, k, v, alpha, b, w, S0), note)
 
+    def alike(k):
+        return near(rng, (None, k, None, None), 0.98)[1]
+
     Q, K, V, _ = ada_and_bo()
     half, one = np.full((3, 2), 0.5), np.ones((3, 2))
     beta = rng.uniform(0.2, 1.0, (9, 1))
@@ -206,7 +212,15 @@ def _gdn2_cases(rng):
         case(5, 3, 2, "S0 = 0", start=np.zeros((3, 2))),
         case(40, 5, 3, "40 tokens, decays down to 0.05", low=0.05),
         case(40, 4, 3, "40 tokens, every decay 0.05: γ goes down to 1e-52, below any floor or epsilon", alpha=0.05),
-    ]
+        case(
+            40, 6, 3, "40 nearly equal keys, of cosine 0.98: powers of A would lose all digits", low=0.99,
+            b=rng.uniform(1.5, 2.0, (40, 6)), keys=alike,
+        ),
+        case(
+            40, 6, 3, "40 keys near one another, no decay, b near 1: powers of A would lose digits", alpha=1.0,
+            b=rng.uniform(0.8, 1.0, (40, 6)), keys=alike,
+        ),
+    ]  # fmt: skip
 
 
 def gdn2_oracle(Q, K, V, alpha, b, w, S0):
@@ -237,6 +251,11 @@ def _gdn2_slip(change):
     return gdn2_chunk
 
 
+def _all_of(g, Q, K, b):
+    """All pieces that γ has a part in, with another γ."""
+    return {"erase": b * g * K, "write": K / g, "query": g * Q, "keep": g[-1, :, None], "end": g[-1, :, None]}
+
+
 GDN2 = Exercise(
     id="9.8",
     name="gdn2_chunk",
@@ -249,11 +268,6 @@ GDN2 = Exercise(
     oracle=gdn2_oracle,
     mistakes=(
         Mistake(
-            "erase-gate-on-the-write-keys",
-            "b multiplied the keys at which is written; it belongs to the keys that read what is erased",
-            _gdn2_slip(lambda g, Q, K, V, alpha, b, w: {"erase": g * K, "write": b * K / g}),
-        ),
-        Mistake(
             "write-gate-forgotten",
             "w was not used; the value that is written is w ⊙ v",
             _gdn2_slip(lambda g, Q, K, V, alpha, b, w: {"value": V}),
@@ -264,25 +278,37 @@ GDN2 = Exercise(
             _gdn2_slip(lambda g, Q, K, V, alpha, b, w: {"gate_all": True}),
         ),
         Mistake(
+            "gamma-not-used",
+            "alpha was not used; what is read is multiplied by γ, what is written divided by it, and the state that "
+            "leaves multiplied by the last γ",
+            lambda Q, K, V, alpha, b, w, S0: gdn2_oracle(Q, K, V, np.ones_like(alpha), b, w, S0),
+        ),
+        Mistake(
+            "product-along-the-channels",
+            "γ runs along the channels; it is the product over tokens, down each column of alpha",
+            _gdn2_slip(lambda g, Q, K, V, alpha, b, w: _all_of(np.cumprod(alpha, axis=1), Q, K, b)),
+        ),
+        Mistake(
+            "erase-before-decay",
+            "what is erased was read before this token's decay; fade first, then erase, then write: the erase keys "
+            "have alpha_i in their γ",
+            _gdn2_slip(lambda g, Q, K, V, alpha, b, w: {"erase": b * (g / alpha) * K}),
+        ),
+        Mistake(
+            "decay-after-write",
+            "the state faded after the write; fade first, then erase, then write, so a token's write has not met its "
+            "own decay",
+            _gdn2_slip(lambda g, Q, K, V, alpha, b, w: {"erase": b * (g / alpha) * K, "write": K / (g / alpha)}),
+        ),
+        Mistake(
             "query-undecayed",
             "the queries are Q; what a token reads has faded since the chunk began, channel by channel: γ ⊙ Q",
             _gdn2_slip(lambda g, Q, K, V, alpha, b, w: {"query": Q}),
         ),
         Mistake(
-            "end-forgotten",
-            "the chunk's writes entered the new state still divided by γ; multiply row c back by the last γ of channel "
-            "c",
-            _gdn2_slip(lambda g, Q, K, V, alpha, b, w: {"end": 1.0}),
-        ),
-        Mistake(
             "erase-gate-forgotten",
             "b was not used; the keys that erase are b ⊙ γ ⊙ K",
             _gdn2_slip(lambda g, Q, K, V, alpha, b, w: {"erase": g * K}),
-        ),
-        Mistake(
-            "erase-gate-on-both-keys",
-            "b multiplied the write keys too; it gates what is erased, w gates what is written",
-            _gdn2_slip(lambda g, Q, K, V, alpha, b, w: {"write": b * K / g}),
         ),
         Mistake(
             "not-multiplied-back",
@@ -295,12 +321,6 @@ GDN2 = Exercise(
             "the scores of the output were cut strictly below the diagonal; a token reads after its own write, so "
             "there the diagonal stays",
             _gdn2_slip(lambda g, Q, K, V, alpha, b, w: {"mask": lambda P: np.tril(P, -1)}),
-        ),
-        Mistake(
-            "epsilon",
-            "an epsilon was added to γ; within the stated range γ is never 0 but goes far below any epsilon, and there "
-            "the writes are lost",
-            _gdn2_slip(lambda g, Q, K, V, alpha, b, w: {"write": K / (g + 1e-8)}),
         ),
     ),
     hints=(

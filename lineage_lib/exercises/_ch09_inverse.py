@@ -28,7 +28,10 @@ def _inverse_cases(rng):
         Case((np.tril(rng.standard_normal((8, 8)), -1),), "not from keys"),
         Case((of(unit_head(rng, 16, 8, 1, beta=(1.0, 2.0))),), "beta above 1"),
         Case((of(near(rng, draw_head(rng, 32, 8, 1), 0.9)),), "32 keys near one another"),
-        Case((of(again(unit_head(rng, 64, 4, 1, beta=(1.0, 1.0)), 0)),), "64 times the same key, beta = 1"),
+        Case(
+            (of(again(unit_head(rng, 64, 4, 1, beta=(1.0, 1.0)), 0)),),
+            "64 times the same key, beta = 1: powers of A would lose all digits",
+        ),
         Case((of(again(unit_head(rng, 128, 4, 1, beta=(0.7, 1.0)), 0)),), "128 times the same key"),
     ]
 
@@ -50,6 +53,16 @@ def _merge(A, corner=lambda right, A21, left: -right @ A21 @ left):
 
 def _merge_with(corner):
     return lambda A: _merge(A, corner)
+
+
+def _corner_above(A):
+    n = len(A)
+    X = np.eye(n)
+    if n > 1:
+        h = n // 2
+        X[:h, :h], X[h:, h:] = _corner_above(A[:h, :h]), _corner_above(A[h:, h:])
+        X[:h, h:] = -X[h:, h:] @ A[h:, :h] @ X[:h, :h]
+    return X
 
 
 def _squaring(A):
@@ -92,8 +105,19 @@ INVERSE = Exercise(
         ),
         Mistake(
             "corner-forgotten",
-            "the lower left quarter was left 0; the inverse of a block matrix is not the inverses of its blocks",
+            "the lower left quarter is 0: left out, or made of a quarter of A above the diagonal; A21 is `A[h:, :h]`",
             _merge_with(lambda right, A21, left: 0 * A21),
+        ),
+        Mistake(
+            "corner-upper-right",
+            "the product stands in the upper right quarter; the inverse is lower triangular too, so it belongs to the "
+            "lower left one",
+            _corner_above,
+        ),
+        Mistake(
+            "transposed",
+            "this is the transpose of the inverse; the inverse is lower triangular, as A is",
+            lambda A: inverse_oracle(A).T,
         ),
         Mistake(
             "first-order",
@@ -184,7 +208,8 @@ BACKWARD = Exercise(
         ),
         Mistake(
             "dx-not-solved",
-            "dB is dX itself; B acts on X through the inverse",
+            "dB is dX itself: nothing was solved, or the transpose of A was cut away by a mask; B acts on X through "
+            "the inverse",
             lambda A, X, dX: (dX, -np.tril(dX @ X.T, -1)),
         ),
         Mistake(
@@ -206,6 +231,11 @@ BACKWARD = Exercise(
             "not-cut",
             "dA has entries on and above the diagonal; A has none there that could change",
             _backward_with(cut=lambda G: G),
+        ),
+        Mistake(
+            "upper",
+            "dA is upper triangular; A has its entries below the diagonal, and so has its gradient",
+            _backward_with(cut=lambda G: np.triu(G, 1)),
         ),
         Mistake(
             "diagonal-kept",

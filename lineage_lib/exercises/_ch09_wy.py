@@ -72,6 +72,11 @@ def unit(K):
     return K / np.where(norms > 0, norms, 1)
 
 
+def divided_by_norm(K):
+    """The keys at norm 1; a key that is 0 is not a number."""
+    return K / np.linalg.norm(K, axis=1, keepdims=True)
+
+
 def lower(K, beta):
     """A = tril(diag(beta) K Kᵀ, -1)."""
     return np.tril(beta[:, None] * (K @ K.T), -1)
@@ -240,6 +245,11 @@ ROWS = Exercise(
             lambda K, beta: _rows(K, beta, inner=np.ones((len(K), len(K)))),
         ),
         Mistake(
+            "beta-on-the-sum-alone",
+            "beta_i multiplied the sum alone; it multiplies the whole bracket, the key included",
+            lambda K, beta: solve(lower(K, beta), K),
+        ),
+        Mistake(
             "beta-of-the-earlier-token",
             "the sum was weighted with beta_j, the earlier token's; the strength of token i multiplies all of w_i",
             lambda K, beta: _rows(K, beta, inner=np.repeat(beta[None], len(K), axis=0)),
@@ -255,14 +265,10 @@ ROWS = Exercise(
             _transposed_rows,
         ),
         Mistake(
-            "beta-twice",
-            "beta_j stands in the sum and beta_i before the bracket; w_j has its own strength in it already",
-            lambda K, beta: _rows(K, beta, inner=np.outer(beta, beta)),
-        ),
-        Mistake(
             "normalised",
             "the keys were brought to norm 1; they are used as they come",
-            lambda K, beta: rows_oracle(unit(K), beta),
+            lambda K, beta: rows_oracle(divided_by_norm(K), beta),
+            also=(lambda K, beta: rows_oracle(unit(K), beta),),
         ),
         Mistake(
             "gram-schmidt",
@@ -292,11 +298,6 @@ def _wy(K, V, beta, A=None, on_keys=None, on_values=None):
     A = lower(K, beta) if A is None else A
     on_keys, on_values = (beta if b is None else b for b in (on_keys, on_values))
     return solve(A, on_keys[:, None] * K), solve(A, on_values[:, None] * V)
-
-
-def _not_cut(K, V, beta):
-    A = beta[:, None] * (K @ K.T)
-    return _wy(K, V, beta, A - np.diag(np.diag(A)))
 
 
 WY = Exercise(
@@ -331,24 +332,25 @@ WY = Exercise(
             lambda K, V, beta: _wy(K, V, beta, lower(K, np.ones_like(beta))),
         ),
         Mistake(
-            "beta-missing-on-k",
-            "the right side of W is K; it is diag(beta) K",
-            lambda K, V, beta: _wy(K, V, beta, on_keys=np.ones_like(beta)),
-        ),
-        Mistake(
             "beta-missing-on-v",
             "the right side of U is V; it is diag(beta) V",
             lambda K, V, beta: _wy(K, V, beta, on_values=np.ones_like(beta)),
         ),
         Mistake(
             "not-cut",
-            "A has entries above its diagonal; a token is not corrected by later ones",
-            _not_cut,
+            "A is all of beta K Kᵀ; a token is corrected by earlier tokens only, so A is its strict lower triangle",
+            lambda K, V, beta: _wy(K, V, beta, beta[:, None] * (K @ K.T)),
         ),
         Mistake(
             "upper",
             "A is upper triangular; row i belongs to the token that is corrected and has the earlier tokens j < i",
-            lambda K, V, beta: _wy(K, V, beta, lower(K, beta).T),
+            lambda K, V, beta: _wy(K, V, beta, np.triu(beta[:, None] * (K @ K.T), 1)),
+        ),
+        Mistake(
+            "normalised",
+            "the keys were brought to norm 1; they are used as they come",
+            lambda K, V, beta: wy_oracle(divided_by_norm(K), V, beta),
+            also=(lambda K, V, beta: wy_oracle(unit(K), V, beta),),
         ),
         Mistake(
             "swapped",
@@ -412,11 +414,6 @@ CORRECTED = Exercise(
             lambda K, V, beta, S0: wy_oracle(K, V, beta)[1],
         ),
         Mistake(
-            "start-added",
-            "W S0 was added; a token writes its value less what is already there",
-            lambda K, V, beta, S0: corrected_oracle(K, V, beta, -S0),
-        ),
-        Mistake(
             "read-at-the-keys",
             "the state that came in was read at the keys, beta K S0; the earlier tokens of the chunk have corrected "
             "it meanwhile, so it is read at the rows of W",
@@ -433,14 +430,14 @@ CORRECTED = Exercise(
             lambda K, V, beta, S0: solve(lower(K, beta), V - K @ S0),
         ),
         Mistake(
+            "error-without-beta",
+            "these are the errors, v_i less what the state answers; d_i is beta_i times the error",
+            lambda K, V, beta, S0: solve(np.tril(beta * (K @ K.T), -1), V - K @ S0),
+        ),
+        Mistake(
             "sign",
             "I − A was solved; the matrix is I + A",
             lambda K, V, beta, S0: solve(-lower(K, beta), beta[:, None] * (V - K @ S0)),
-        ),
-        Mistake(
-            "beta-on-columns",
-            "beta scaled the columns of K Kᵀ in A; it is the reader's strength, so it scales the rows",
-            lambda K, V, beta, S0: solve(np.tril(beta * (K @ K.T), -1), beta[:, None] * (V - K @ S0)),
         ),
         Mistake(
             "diagonal-in-a",
@@ -448,9 +445,15 @@ CORRECTED = Exercise(
             lambda K, V, beta, S0: solve(np.tril(beta[:, None] * (K @ K.T)), beta[:, None] * (V - K @ S0)),
         ),
         Mistake(
-            "beta-missing-in-a",
-            "A has no beta; row i of it is multiplied by beta_i",
-            lambda K, V, beta, S0: solve(lower(K, np.ones_like(beta)), beta[:, None] * (V - K @ S0)),
+            "not-cut",
+            "A is all of beta K Kᵀ; a token is corrected by earlier tokens only, so A is its strict lower triangle",
+            lambda K, V, beta, S0: solve(beta[:, None] * (K @ K.T), beta[:, None] * (V - K @ S0)),
+        ),
+        Mistake(
+            "normalised",
+            "the keys were brought to norm 1; they are used as they come",
+            lambda K, V, beta, S0: corrected_oracle(divided_by_norm(K), V, beta, S0),
+            also=(lambda K, V, beta, S0: corrected_oracle(unit(K), V, beta, S0),),
         ),
         Mistake(
             "beta-on-the-values-alone",

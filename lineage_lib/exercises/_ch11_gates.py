@@ -82,6 +82,16 @@ LEDGER = Exercise(
             lambda kinds, K, V: _ledger(kinds, K, V, erasing=(SET, ADD), writing=(SET, DELETE)),
         ),
         Mistake(
+            "set-and-add-swapped",
+            "setting and adding have changed places: kind 1 sets, which erases first, and kind 2 adds",
+            lambda kinds, K, V: _ledger(kinds, K, V, erasing=(ADD, DELETE)),
+        ),
+        Mistake(
+            "set-does-not-write",
+            "setting erases the old amount and writes nothing; it writes the token's value in its place",
+            lambda kinds, K, V: _ledger(kinds, K, V, writing=(ADD,)),
+        ),
+        Mistake(
             "gates-exchanged",
             "the two gates were returned in each other's place; the erase gate b comes first",
             lambda kinds, K, V: ledger_oracle(kinds, K, V)[::-1],
@@ -229,6 +239,7 @@ def _decay_cases(rng):
         Case(layer(2, 3, 3), "H = K"),
         Case(layer(3, 3, 3), "T = H = K"),
         Case(layer(3, 2, 4, a=np.array([-2.0, 1.5])), "a rate below 1"),
+        Case(layer(2, 2, 3, a=np.array([-6.0, 1.0])), "a rate of e^-6"),
         Case(fast, "z = 600: the decay itself is 0 in floating point"),
         Case(loud, "z = 900 and z = -900"),
         Case(tiny, "softplus far out on its left, times e^27"),
@@ -237,6 +248,10 @@ def _decay_cases(rng):
 
 def decay_oracle(z, a, bias):
     return -np.exp(a)[:, None] * np.logaddexp(0.0, z + bias)
+
+
+def _coarse_softplus(x):
+    return np.where(x > 30, x, np.log(1 + np.exp(np.minimum(x, 30))))
 
 
 LOG_DECAY = Exercise(
@@ -252,14 +267,23 @@ LOG_DECAY = Exercise(
     mistakes=(
         Mistake(
             "overflow",
-            "softplus was taken as log(1 + exp(z)), which overflows for a large argument; np.logaddexp(0, z) does not",
+            "infinite for a large argument, and without the digits of exp(x) for a very negative one, as with "
+            "log(1 + exp(x)); np.logaddexp(0, x) does neither",
             lambda z, a, bias: -np.exp(a)[:, None] * np.log(1 + np.exp(z + bias)),
+            also=(lambda z, a, bias: np.exp(a)[:, None] * np.log(1 - 1 / (1 + np.exp(-(z + bias)))),),
         ),
         Mistake(
             "overflow-inside-log1p",
-            "softplus was taken as log1p(exp(z)), whose exponential overflows for a large argument; "
-            "np.logaddexp(0, z) does not",
+            "infinite for a large argument and right elsewhere: before the logarithm an exponential overflowed, as "
+            "in log1p(exp(x)), or a sigmoid underflowed; np.logaddexp(0, x) does neither",
             lambda z, a, bias: -np.exp(a)[:, None] * np.log1p(np.exp(z + bias)),
+            also=(lambda z, a, bias: np.exp(a)[:, None] * np.log1p(-_sigmoid(z + bias)),),
+        ),
+        Mistake(
+            "digits-lost",
+            "far on the left 1 + exp(x) was rounded before the logarithm was taken, and the digits of exp(x) are "
+            "lost; np.logaddexp(0, x) and log1p keep them",
+            lambda z, a, bias: -np.exp(a)[:, None] * _coarse_softplus(z + bias),
         ),
         Mistake(
             "positive",
@@ -279,18 +303,20 @@ LOG_DECAY = Exercise(
         ),
         Mistake(
             "bias-left-out",
-            "the bias is missing: it is added to z inside softplus",
+            "the bias is missing inside softplus, where it is added to z",
             lambda z, a, bias: decay_oracle(z, a, np.zeros_like(bias)),
+            also=(lambda z, a, bias: -np.exp(a)[:, None] * (np.logaddexp(0.0, z) + bias),),
         ),
         Mistake(
-            "bias-outside",
-            "the bias was added to softplus(z); it is inside, added to z",
-            lambda z, a, bias: -np.exp(a)[:, None] * (np.logaddexp(0.0, z) + bias),
+            "rate-left-out",
+            "the rate is missing: exp(a) multiplies softplus",
+            lambda z, a, bias: -np.logaddexp(0.0, z + bias),
         ),
         Mistake(
             "rate-inside",
             "the rate multiplied the argument of softplus; it multiplies its result",
             lambda z, a, bias: -np.logaddexp(0.0, np.exp(a)[:, None] * (z + bias)),
+            also=(lambda z, a, bias: -np.logaddexp(0.0, np.exp(a)[:, None] * z + bias),),
         ),
         Mistake(
             "decays-instead",
@@ -317,6 +343,10 @@ def _bounded_cases(rng):
 
     loud = layer(4, 2, 3)
     loud[0][1, 0, 2], loud[0][2, 1, 0] = 900.0, -900.0
+    steep = layer(3, 2, 2, a=np.array([6.0, 3.5]))
+    steep[0][:] = rng.normal(0.0, 0.002, (3, 2, 2)) - steep[2]
+    far = layer(3, 2, 2, a=np.array([-6.0, -5.0]))
+    far[0][0, 0], far[0][2, 1] = (900.0, -900.0), (300.0, -300.0)
     half = (np.zeros((1, 1, 2)), np.array([np.log(2.0)]), np.array([[0.0, np.log(3.0) / 2]]), -4.0)
     return [
         Case(half, "by hand: sigmoid(0) = 1/2, sigmoid(ln 3) = 3/4"),
@@ -328,6 +358,8 @@ def _bounded_cases(rng):
         Case(layer(3, 2, 4, lower=-0.6), "another bound"),
         Case(layer(3, 2, 4, a=np.array([-2.0, 1.5])), "a rate below 1"),
         Case(loud, "z = 900 and z = -900"),
+        Case(steep, "a rate of e^6, and z + bias near 0"),
+        Case(far, "z = 900 and z = -900, with a rate of e^-6"),
     ]
 
 
@@ -337,6 +369,10 @@ def bounded_oracle(z, a, bias, lower):
 
 def _sigmoid(x):
     return np.exp(-np.logaddexp(0.0, -x))
+
+
+def _cut_off_at(size):
+    return lambda z, a, bias, lower: bounded_oracle(np.clip(z, -size, size), a, bias, lower)
 
 
 BOUNDED = Exercise(
@@ -392,9 +428,17 @@ BOUNDED = Exercise(
             lambda z, a, bias, lower: -lower * _sigmoid(np.exp(a)[:, None] * (z + bias)),
         ),
         Mistake(
+            "argument-cut-off",
+            "z was cut off before the rate multiplied it; with a small rate an argument of 300 is still far from the "
+            "bound, so take a sigmoid that needs no cutting off",
+            lambda z, a, bias, lower: bounded_oracle(np.clip(z, -20.0, 20.0), a, bias, lower),
+            also=tuple(_cut_off_at(size) for size in (10.0, 15.0, 25.0, 30.0, 50.0, 100.0)),
+        ),
+        Mistake(
             "overflow",
             "the sigmoid was taken as exp(x) / (1 + exp(x)), which is infinity over infinity for a large argument",
             lambda z, a, bias, lower: lower * _upper(np.exp(a)[:, None] * (z + bias)),
+            also=(lambda z, a, bias, lower: np.nan_to_num(lower * _upper(np.exp(a)[:, None] * (z + bias))),),
         ),
     ),
     hints=(

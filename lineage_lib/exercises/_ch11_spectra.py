@@ -7,11 +7,33 @@ import numpy as np
 from lineage_lib.checks import Malformed
 from lineage_lib.exercises._ch11_steps import ADA, draw_key
 from lineage_lib.exercises.record import Case, Exercise, Mistake
+from lineage_lib.validate import readable
 
 
 def transition(k, alpha, b):
     """(I − k (b ⊙ k)ᵀ) diag(α)."""
     return (np.eye(len(k)) - np.outer(k, b * k)) * alpha
+
+
+def _real(value, name):
+    """The value as an array of real numbers."""
+    array = np.asarray(readable(value))
+    if array.dtype.kind == "c":
+        raise Malformed(f"{name} must be real, got {array.dtype}")
+    return array
+
+
+def _as_gate(value, shape):
+    """The value as gates of the given shape, which lie between 0 and 1."""
+    b = _real(value, "b").astype(float)
+    if b.shape != shape:
+        raise Malformed(f"b has the wrong shape: got {b.shape}, expected {shape}")
+    outside = np.argwhere(~((b >= -1e-9) & (b <= 1 + 1e-9)))
+    if len(outside):
+        first = tuple(int(i) for i in outside[0])
+        where = ", ".join(map(str, first))
+        raise Malformed(f"every entry of b must lie between 0 and 1 (to 1e-9): b[{where}] is {b[first]:.10g}")
+    return b.clip(0, 1)
 
 
 # --- 11.8 eigenvalues of a transition -----------------------------------------------------------
@@ -51,14 +73,19 @@ EIGENVALUES = Exercise(
     minutes=8,
     difficulty="core",
     returns=("eigenvalues[i]",),
+    view=lambda returned, k, alpha, b: _real(returned, "eigenvalues"),
     cases=_eigenvalue_cases,
     oracle=eigenvalue_oracle,
     mistakes=(
         Mistake(
             "eigvalsh-of-the-transition",
-            "np.linalg.eigvalsh was given the transition, which is not symmetric: it looks at the lower triangle "
-            "alone and takes the upper one to be its mirror image",
+            "the transition was taken for symmetric, and it is not: np.linalg.eigvalsh looks at one triangle alone, "
+            "and the mean of the transition and its transpose has other eigenvalues",
             lambda k, alpha, b: np.linalg.eigvalsh(transition(k, alpha, b)),
+            also=(
+                lambda k, alpha, b: np.linalg.eigvalsh(transition(k, alpha, b), UPLO="U"),
+                lambda k, alpha, b: np.linalg.eigvalsh((transition(k, alpha, b) + transition(k, alpha, b).T) / 2),
+            ),
         ),
         Mistake(
             "decay-missing-in-u",
@@ -94,6 +121,12 @@ EIGENVALUES = Exercise(
             "these are singular values of the transition, which say how much one step may stretch; asked are its "
             "eigenvalues",
             lambda k, alpha, b: np.linalg.svd(transition(k, alpha, b), compute_uv=False)[::-1],
+            also=(lambda k, alpha, b: np.linalg.svd(transition(k, alpha, b), compute_uv=False),),
+        ),
+        Mistake(
+            "decay-left-out",
+            "these are eigenvalues of the erase alone; the transition has the decay beside it",
+            lambda k, alpha, b: eigenvalue_oracle(k, np.ones_like(alpha), b),
         ),
         Mistake(
             "unsorted",
@@ -147,12 +180,7 @@ def gate_oracle(k):
 
 
 def _norm_of_gate(b, k):
-    b = np.asarray(b, dtype=float)
-    if b.shape != k.shape:
-        raise Malformed(f"b has the wrong shape: got {b.shape}, expected {k.shape}")
-    if not ((b >= 0) & (b <= 1)).all():
-        raise Malformed("every entry of b must lie between 0 and 1")
-    return np.linalg.norm(transition(k, 1.0, b), ord=2)
+    return np.linalg.norm(transition(k, 1.0, _as_gate(b, k.shape)), ord=2)
 
 
 def _one_channel(k, index):
@@ -198,6 +226,12 @@ GATE = Exercise(
             lambda k: _one_channel(k, np.argmin(np.abs(k))),
         ),
         Mistake(
+            "lowest-channel",
+            "only the channel with the lowest entry of the key is open, and a negative entry may be the largest of "
+            "all; signs do not matter here, so compare the norms of all corners",
+            lambda k: _one_channel(k, np.argmin(k)),
+        ),
+        Mistake(
             "one-channel-at-a-time",
             "this is the best gate with one open channel; several may be open, so compare the norms of all corners",
             lambda k: max([np.zeros(len(k)), *np.eye(len(k))], key=lambda b: _norm_of_gate(b, k)),
@@ -212,6 +246,12 @@ GATE = Exercise(
             "this corner's share of the key's square is the nearest to a third; on the two sides of a third the norm "
             "falls off differently, so compare the norms themselves",
             lambda k: _best_corner(k, lambda b: -abs(np.sum(b * k**2) - 1 / 3)),
+        ),
+        Mistake(
+            "two-thirds-open",
+            "the channels that are shut hold about a third of the key's square; it is the open ones that should, and "
+            "the norms of all corners say which",
+            lambda k: 1 - _best_corner(k, lambda b: -abs(np.sum(b * k**2) - 1 / 3)),
         ),
     ),
     hints=(
@@ -257,21 +297,31 @@ def growth(keys, b):
 
 def _judged_pair(returned, K):
     """ENOUGH for a pair that grows enough; otherwise the reason why it does not, or how much it grows."""
-    if not isinstance(returned, list | tuple) or len(returned) != 2:
-        raise Malformed("expected two values: keys and b")
-    keys, b = (np.asarray(z, dtype=float) for z in returned)
-    for name, array in (("keys", keys), ("b", b)):
-        if array.shape != (2, K):
-            raise Malformed(f"{name} has the wrong shape: got {array.shape}, expected {(2, K)}")
-    if not np.allclose(np.linalg.norm(keys, axis=1), 1.0, rtol=0, atol=1e-6):
-        raise Malformed("every key must have length 1")
-    if not ((b >= 0) & (b <= 1)).all():
-        raise Malformed("every entry of b must lie between 0 and 1")
+    keys, b = _two_values(returned, K)
+    keys = _real(keys, "keys").astype(float)
+    if keys.shape != (2, K):
+        raise Malformed(f"keys has the wrong shape: got {keys.shape}, expected {(2, K)}")
+    for row, length in enumerate(np.linalg.norm(keys, axis=1)):
+        if not abs(length - 1) <= 1e-6:
+            raise Malformed(f"every key must have length 1 (to 1e-6): key {row} has length {length:.9g}")
+    b = _as_gate(b, (2, K))
     if growth(keys, b) < ENOUGH - 1e-9:
         reason = _reason(keys, b)
         told = f"a token multiplies the state by {growth(keys, b):.6g}" if reason is None else reason
         raise Malformed(f"the pair does not grow by 10 % a token: {told}")
     return ENOUGH
+
+
+def _two_values(returned, K):
+    """What ``keys, b = growing_pair(K)`` would get, also from one array that holds both."""
+    if hasattr(returned, "shape") and tuple(returned.shape) != (2, 2, K):
+        raise Malformed(f"expected two values: keys and b, got one array of shape {tuple(returned.shape)}")
+    try:
+        keys, b = returned
+    except (TypeError, ValueError) as error:
+        many = f" of length {len(returned)}" if hasattr(returned, "__len__") else ""
+        raise Malformed(f"expected two values: keys and b, got a {type(returned).__name__}{many}") from error
+    return keys, b
 
 
 def _reason(keys, b):
@@ -367,6 +417,12 @@ PAIR = Exercise(
             "gates-half-open",
             "the gates consult the right channels, but not wholly; open them there, and shut the others",
             lambda K: _pair(K, BEST, gates=((0.5, 0.0), (0.0, 0.5))),
+        ),
+        Mistake(
+            "no-common-channel",
+            "what one token does to its channels the other never sees; let both keys use the same two channels, "
+            "each large in one and small in the other",
+            lambda K: (np.eye(2, K), np.eye(2, K)),
         ),
         Mistake(
             "nothing-consulted",

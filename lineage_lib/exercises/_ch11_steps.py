@@ -40,6 +40,7 @@ def _kda_cases(rng):
         Case(step(3, 4, beta=1.0), "beta = 1"),
         Case(step(3, 4, beta=2.0), "beta = 2: the value under the key is reflected"),
         Case(step(3, 2, length=1.5), "a key of length 1.5"),
+        Case(step(2, 3, length=0.5), "a key of length 0.5"),
         Case(giant, "alpha[1] = 0 clears a row of 1e12 before anything is read"),
         Case((np.zeros((2, 3)), *step(2, 3)[1:]), "an empty state"),
         Case(faint, "everything is 1e-20 times smaller"),
@@ -119,6 +120,10 @@ KDA = Exercise(
             "key-normalised",
             "the key was divided by its length; it is used as it comes",
             lambda S, k, v, alpha, beta: kda_oracle(S, k / np.linalg.norm(k), v, alpha, beta),
+            also=(
+                lambda S, k, v, alpha, beta: kda_oracle(S, k / max(1.0, np.linalg.norm(k)), v, alpha, beta),
+                lambda S, k, v, alpha, beta: kda_oracle(S, k / min(1.0, np.linalg.norm(k)), v, alpha, beta),
+            ),
         ),
     ),
     hints=(
@@ -158,7 +163,9 @@ def _five_cases(rng):
         Case(step(2, 4, b=0.0), "b = 0: nothing is erased"),
         Case(step(4, 2, w=0.0), "w = 0: nothing is written"),
         Case(step(3, 4, b=1.0, w=1.0), "both gates open"),
+        Case(step(2, 3, b=1.6), "b = 1.6: more is erased than was read"),
         Case(step(3, 2, length=1.5), "a key of length 1.5"),
+        Case(step(4, 2, length=0.5), "a key of length 0.5"),
         Case(giant, "alpha[1] = 0 clears a row of 1e12 before anything is read"),
         Case(silent, "k = 0: the state fades and that is all"),
     ]
@@ -230,22 +237,36 @@ FIVE = Exercise(
         ),
         Mistake(
             "update-of-the-old-state",
-            "the update was added to S; it is added to the faded state",
+            "the update was not added to the faded state: S fades first, and the update is added to what is left, and "
+            "does not fade itself",
             lambda S, k, v, alpha, b, w: _five(
                 S, k, v, alpha, b, w, update=lambda faded, e, r, z: S + np.outer(k, z - r)
+            ),
+            also=(
+                lambda S, k, v, alpha, b, w: _five(
+                    S, k, v, alpha, b, w, update=lambda faded, e, r, z: alpha[:, None] * (S + np.outer(k, z - r))
+                ),
+                lambda S, k, v, alpha, b, w: _five(
+                    S, k, v, alpha, b, w, update=lambda faded, e, r, z: alpha[:, None] * (faded + np.outer(k, z - r))
+                ),
             ),
         ),
         Mistake(
             "sign-of-the-update",
-            "what was read was added and the new value subtracted; the update is z minus r",
+            "a sign in the update is wrong: the new value z is added, and what was read, r, is subtracted",
             lambda S, k, v, alpha, b, w: _five(
                 S, k, v, alpha, b, w, update=lambda faded, e, r, z: faded + np.outer(k, r - z)
+            ),
+            also=(
+                lambda S, k, v, alpha, b, w: _five(
+                    S, k, v, alpha, b, w, update=lambda faded, e, r, z: faded + np.outer(k, z + r)
+                ),
             ),
         ),
         Mistake(
             "one-array-for-two",
-            "S_bar and S_new are one array: the update was added in place, so that the faded state is gone; "
-            "make a new array for S_new",
+            "S_bar holds the values of S_new: S_new was returned in its place, or the update was added in place, so "
+            "that the faded state is gone; make a new array for S_new",
             lambda *args: _five_as(*args, order=(4, 1, 2, 3, 4)),
         ),
         Mistake(
@@ -288,6 +309,8 @@ def _stretch_cases(rng):
     reset = stretch(7, 3)
     reset[1][2] = 0.0
     first, last = stretch(4, 3), stretch(5, 2)
+    flood = stretch(5, 3, lengths=1e3)
+    flood[1][3] = 0.0
     first[1][0, 1], last[1][-1, 0] = 0.0, 0.0
     return [
         Case((ADA[None], np.array([[1.0, 0.5]]), np.array([[1.0, 0.0]])), "by hand: T = 1, one gate shut"),
@@ -304,6 +327,9 @@ def _stretch_cases(rng):
         Case(last, "a channel is cleared by the last token"),
         Case(stretch(60, 4, alpha=np.full((60, 4), 0.9999)), "60 tokens, slow decays"),
         Case(stretch(4, 3, lengths=1.5), "keys of length 1.5"),
+        Case(stretch(4, 3, lengths=0.5), "keys of length 0.5"),
+        Case(stretch(4, 3, b=np.full((4, 3), 1.6)), "b = 1.6: more is erased than was read"),
+        Case(flood, "alpha[3] = 0 clears what keys of length 1000 have made"),
     ]
 
 
@@ -320,6 +346,10 @@ def _stretch(keys, alpha, b, *, token, left=True):
     for k, a, gate in zip(keys, alpha, b):
         P = token(k, a, gate) @ P if left else P @ token(k, a, gate)
     return P
+
+
+def _lengths(keys):
+    return np.linalg.norm(keys, axis=1, keepdims=True)
 
 
 def _erase(k, gate):
@@ -380,7 +410,11 @@ STRETCH = Exercise(
         Mistake(
             "keys-normalised",
             "the keys were divided by their lengths; they are used as they come",
-            lambda keys, alpha, b: stretch_oracle(keys / np.linalg.norm(keys, axis=1, keepdims=True), alpha, b),
+            lambda keys, alpha, b: stretch_oracle(keys / _lengths(keys), alpha, b),
+            also=(
+                lambda keys, alpha, b: stretch_oracle(keys / np.maximum(1.0, _lengths(keys)), alpha, b),
+                lambda keys, alpha, b: stretch_oracle(keys / np.minimum(1.0, _lengths(keys)), alpha, b),
+            ),
         ),
         Mistake(
             "decay-undone",

@@ -35,12 +35,19 @@ class Mistake:
     function   the wrong answer, with the exercise's signature
     sign       "output": recognised by its values; "error": by the exception it raises, and nothing
                else; "memory": right values, too much memory
+    also       the same mistake written so that it returns something else, say 0 in place of a NaN
     """
 
     name: str
     sentence: str
     function: Callable
     sign: str = "output"
+    also: tuple[Callable, ...] = ()
+
+    @property
+    def functions(self) -> tuple[Callable, ...]:
+        """All ways in which the mistake is known."""
+        return (self.function, *self.also)
 
 
 @dataclass(frozen=True)

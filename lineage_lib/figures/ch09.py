@@ -33,7 +33,7 @@ def one_chunk():
     x = _table(ax, x, y, LONG, WIDE, "W", ERASE)
     x = _sign(ax, x, y, "@")
     x = _table(ax, x, y, WIDE, THIN, "S0", STATE)
-    _note(ax, x + 0.3, y, "the value, less what S0 and the\nchunk's earlier tokens already answer")
+    _note(ax, x + 0.3, y, "beta times: the value, less what S0 and\nthe chunk's earlier tokens already answer")
 
     y = -7.55
     _caption(ax, y, 3, "what each token reads, all at once")

@@ -58,6 +58,7 @@ def forgetting_dilemma(alphas, lasting, current, kda):
             ax.annotate(f"α = {alpha:g}", (x, y), textcoords="offset points", xytext=(7, 4), fontsize=9)
     ax.plot(kda[1], kda[0], "*", color=STATE, markersize=15, label="KDA, a decay a channel")
     ax.set(xlabel="error on this paragraph's names", ylabel="error on lasting names", ylim=(-0.06, 1.12))
+    ax.set_xlim(0, 1.08 * max(current))
     ax.legend(loc="lower left", bbox_to_anchor=(0.08, 0.12), frameon=False)
     return fig
 

@@ -49,6 +49,12 @@ def delta_value_first_in_place(S, k, v, beta):
     return new
 
 
+def delta_in_other_bytes(S, k, v, beta):
+    """A matrix in the other byte order, every second row of a larger one."""
+    new = np.repeat(S + beta * np.outer(k, v - k @ S), 2, axis=0).astype(">f8")
+    return np.asmatrix(new)[::2]
+
+
 # 8.2: autograd, a loop, einsum, normal equations, central differences
 def gradient_by_autograd(S, K, V):
     S = torch.tensor(S, requires_grad=True)
@@ -305,6 +311,11 @@ def ridge_by_recursion(K, V, q, lam):
     return torch.tensor(S.T @ q)
 
 
+def ridge_by_cholesky(K, V, q, lam):
+    L = np.linalg.cholesky(K.T @ K + lam * np.eye(len(q)))
+    return (np.linalg.solve(L, K.T @ V)).T @ np.linalg.solve(L, q)
+
+
 def ridge_by_svd(K, V, q, lam):
     u, s, vt = np.linalg.svd(K, full_matrices=False)
     return ((V.T @ u) * (s / (s * s + lam))) @ (vt @ q)
@@ -318,6 +329,7 @@ RIGHT_ANSWERS = {
         delta_in_the_library,
         delta_on_a_copy,
         delta_value_first_in_place,
+        delta_in_other_bytes,
     ],
     "8.2": [gradient_by_autograd, gradient_in_a_loop, gradient_by_einsum, gradient_by_sums, gradient_by_differences],
     "8.3": [changes_of_two_states, changes_one_by_one, changes_by_einsum],
@@ -340,5 +352,5 @@ RIGHT_ANSWERS = {
     ],
     "8.8": [skipping_by_gates, skipping_by_filling_up, skipping_in_the_library, skipping_row_after_row],
     "8.9": [implicit_by_solving, implicit_by_the_new_error, implicit_in_torch, implicit_by_the_inverse],
-    "8.10": [ridge_state_first, ridge_dual, ridge_by_stacking, ridge_by_recursion, ridge_by_svd],
+    "8.10": [ridge_state_first, ridge_dual, ridge_by_stacking, ridge_by_recursion, ridge_by_cholesky, ridge_by_svd],
 }

@@ -1,5 +1,7 @@
 """Right answers to chapter 09, written differently."""
 
+from collections import namedtuple
+
 import numpy as np
 import torch
 
@@ -47,6 +49,13 @@ def factors_recursively(K, beta, X):
     return before - beta[-1] * K[-1][:, None] * (K[-1] @ before)[None]
 
 
+def factors_in_long_double(K, beta, X):
+    X = X.astype(np.longdouble)
+    for k, b in zip(K, beta):
+        X = X - b * k[:, None] * (k @ X)[None]
+    return np.asfortranarray(X)
+
+
 # 9.2: one solve, the product's transpose applied to each key, lists, PyTorch
 def rows_by_solve(K, beta):
     A = np.tril(K @ K.T, -1) * beta[:, None]
@@ -77,6 +86,15 @@ def rows_in_torch(K, beta):
     return solve_triangular(A, beta[:, None] * K, upper=False, unitriangular=True)
 
 
+def rows_right_looking(K, beta):
+    """Each finished row is taken from all rows below at once; a tuple of rows."""
+    W = K.copy()
+    for i in range(len(K)):
+        W[i] *= beta[i]
+        W[i + 1 :] -= np.outer(K[i + 1 :] @ K[i], W[i])
+    return tuple(W)
+
+
 # 9.3: one solve for both, by the loop, long double substitution, divided by beta first
 def wy_at_once(K, V, beta):
     A = (torch.tensor(beta[:, None] * (K @ K.T))).tril(-1)
@@ -94,6 +112,12 @@ def wy_by_rows(K, V, beta):
 def wy_by_inverse(K, V, beta):
     T = np.linalg.inv(np.eye(len(K)) + np.tril(np.diag(beta) @ K @ K.T, -1)) @ np.diag(beta)
     return np.asfortranarray(T @ K), (T @ V).tolist()
+
+
+def wy_one_solve_split(K, V, beta):
+    L = np.eye(len(K)) + np.tril(beta[:, None] * (K @ K.T), -1)
+    W, U = np.hsplit(np.linalg.solve(L, beta[:, None] * np.hstack([K, V])), [K.shape[1]])
+    return [torch.tensor(W), U.tolist()]
 
 
 # 9.4: W and U, the recurrence itself, PyTorch
@@ -115,6 +139,14 @@ def corrected_from_inverse(K, V, beta, S0):
     return np.array(U) - W @ S0
 
 
+def corrected_as_a_matrix(K, V, beta, S0):
+    """Substitution token by token; an np.matrix comes back."""
+    D = []
+    for i, (k, v, b) in enumerate(zip(K, V, beta)):
+        D.append(b * (v - k @ S0 - sum(((k @ K[j]) * D[j] for j in range(i)), np.zeros_like(v))))
+    return np.asmatrix(D)
+
+
 # 9.5: token by token, one joined product, PyTorch
 def output_by_tokens(Q, K, D, S0):
     S, O = S0, []
@@ -133,6 +165,11 @@ def output_in_torch(Q, K, D, S0):
     Q, K, D, S0 = map(torch.tensor, (Q, K, D, S0))
     mask = torch.ones(len(Q), len(Q), dtype=torch.bool).triu(1)
     return (Q @ K.T).masked_fill(mask, 0) @ D + Q @ S0, S0.addmm(K.T, D)
+
+
+def output_named(Q, K, D, S0):
+    states = S0 + np.cumsum(K[:, :, None] * D[:, None], axis=0)
+    return namedtuple("Chunk", "O S")(np.einsum("tkv,tk->tv", states, Q), states[-1])
 
 
 # 9.6: the recurrence, W and U, the library, chunks padded to full length
@@ -171,6 +208,18 @@ def delta_padded(Q, K, V, beta, T_c, S0=None):
         O.append(Q[j] @ S + scores[j] @ D)
         S = S + K[j].T @ D
     return np.concatenate(O)[:T].tolist(), S
+
+
+def delta_chunk_by_recursion(Q, K, V, beta, T_c, S0=None):
+    """The first chunk, then the function itself on what is left."""
+    S = np.zeros((K.shape[1], V.shape[1])) if S0 is None else S0
+    if len(V) == 0:
+        return np.zeros((0, V.shape[1])), S
+    q, k, v, b = Q[:T_c], K[:T_c], V[:T_c], beta[:T_c]
+    T = np.linalg.inv(np.eye(len(k)) + np.tril(b[:, None] * (k @ k.T), -1)) * b
+    D = T @ v - (T @ k) @ S
+    rest, last = delta_chunk_by_recursion(Q[T_c:], K[T_c:], V[T_c:], beta[T_c:], T_c, S + k.T @ D)
+    return np.vstack([q @ S + np.tril(q @ k.T) @ D, rest]), last
 
 
 # 9.7: the recurrence, decays multiplied up, the library, in one chunk
@@ -244,6 +293,22 @@ def gated_by_floored_logs(Q, K, V, alpha, beta, T_c, S0=None):
     return O, S
 
 
+def gated_state_transposed(Q, K, V, alpha, beta, T_c, S0=None):
+    """The state as papers store it, values for rows; decays of masked cumulative sums."""
+    S, O = (np.zeros((V.shape[1], K.shape[1])) if S0 is None else S0.T), []
+    for start in range(0, len(V), T_c):
+        q, k, v, a, b = (z[start : start + T_c] for z in (Q, K, V, alpha, beta))
+        below = np.tri(len(a), k=-1, dtype=bool)
+        left = np.tril(np.exp(np.cumsum(np.where(below, np.log(a)[:, None], 0.0), axis=0)))
+        gamma = np.cumprod(a)
+        L = torch.tensor(np.tril(b[:, None] * left * (k @ k.T), -1))
+        right = torch.tensor(b[:, None] * (v - gamma[:, None] * (k @ S.T)))
+        D = solve_triangular(L, right, upper=False, unitriangular=True).numpy()
+        O.extend(gamma[:, None] * (q @ S.T) + (left * (q @ k.T)) @ D)
+        S = gamma[-1] * S + D.T @ np.diag(left[-1]) @ k
+    return O, S.T
+
+
 # 9.8: the recurrence, pairwise ratios, the library
 def gdn2_by_recurrence(Q, K, V, alpha, b, w, S0):
     return recur(Q, K, w * V, alpha, b * K, S0)
@@ -275,6 +340,18 @@ def gdn2_by_the_library(Q, K, V, alpha, b, w, S0):
     return [o[0, :, 0], S[0, 0]]
 
 
+def gdn2_anchored_in_the_middle(Q, K, V, alpha, b, w, S0):
+    """Logarithms of γ, taken from half of the last one; substitution row by row."""
+    G = np.cumsum(np.log(alpha), axis=0)
+    middle = G[-1] / 2
+    up, down = np.exp(G - middle), np.exp(middle - G)
+    query, erase, write, S = up * Q, up * b * K, down * K, np.exp(middle)[:, None] * S0
+    A, D = erase @ write.T, w * V - erase @ S
+    for i in range(len(D)):
+        D[i] -= A[i, :i] @ D[:i]
+    return query @ S + np.tril(query @ write.T) @ D, np.exp(middle)[:, None] * (S + write.T @ D)
+
+
 # 9.9: substitution, NumPy's inverse, PyTorch, blocks of growing size
 def inverse_by_substitution(A):
     X = np.eye(len(A))
@@ -302,6 +379,14 @@ def inverse_in_growing_blocks(A):
     return X
 
 
+def inverse_by_np_block(A):
+    if len(A) == 1:
+        return np.ones((1, 1))
+    h = len(A) // 2
+    top, low = inverse_by_np_block(A[:h, :h]), inverse_by_np_block(A[h:, h:])
+    return np.block([[top, A[:h, h:]], [-low @ (A[h:, :h] @ top), low]])
+
+
 # 9.10: autograd, substitution from the end, the inverse
 def backward_by_autograd(A, X, dX):
     A = torch.tensor(A, requires_grad=True)
@@ -326,15 +411,34 @@ def backward_by_inverse(A, X, dX):
     return dB.tolist(), np.where(np.tri(len(A), k=-1, dtype=bool), np.einsum("tv,sv->ts", -dB, X), 0.0)
 
 
+def backward_from_the_right(A, X, dX):
+    """dB as a row times the inverse; a mask that multiplies."""
+    dB = (dX.T @ np.linalg.inv(np.eye(len(A)) + A)).T
+    return dB, -(dB @ X.T) * np.tri(len(A), k=-1)
+
+
 RIGHT_ANSWERS = {
-    "9.1": [factors_in_torch, factors_through_wy, factors_by_column, factors_recursively],
-    "9.2": [rows_by_solve, rows_by_products, rows_in_lists, rows_in_torch],
-    "9.3": [wy_at_once, wy_by_rows, wy_by_inverse],
-    "9.4": [corrected_from_wy, corrected_by_the_recurrence, corrected_from_inverse],
-    "9.5": [output_by_tokens, output_joined, output_in_torch],
-    "9.6": [delta_by_recurrence, delta_by_wy, delta_by_the_library, delta_padded],
-    "9.7": [gated_by_recurrence, gated_multiplied_up, gated_by_the_library, gated_in_log_space, gated_by_floored_logs],
-    "9.8": [gdn2_by_recurrence, gdn2_by_pairs, gdn2_in_torch, gdn2_by_the_library],
-    "9.9": [inverse_by_substitution, inverse_by_numpy, inverse_in_torch, inverse_in_growing_blocks],
-    "9.10": [backward_by_autograd, backward_from_the_end, backward_by_inverse],
+    "9.1": [factors_in_torch, factors_through_wy, factors_by_column, factors_recursively, factors_in_long_double],
+    "9.2": [rows_by_solve, rows_by_products, rows_in_lists, rows_in_torch, rows_right_looking],
+    "9.3": [wy_at_once, wy_by_rows, wy_by_inverse, wy_one_solve_split],
+    "9.4": [corrected_from_wy, corrected_by_the_recurrence, corrected_from_inverse, corrected_as_a_matrix],
+    "9.5": [output_by_tokens, output_joined, output_in_torch, output_named],
+    "9.6": [delta_by_recurrence, delta_by_wy, delta_by_the_library, delta_padded, delta_chunk_by_recursion],
+    "9.7": [
+        gated_by_recurrence,
+        gated_multiplied_up,
+        gated_by_the_library,
+        gated_in_log_space,
+        gated_by_floored_logs,
+        gated_state_transposed,
+    ],
+    "9.8": [gdn2_by_recurrence, gdn2_by_pairs, gdn2_in_torch, gdn2_by_the_library, gdn2_anchored_in_the_middle],
+    "9.9": [
+        inverse_by_substitution,
+        inverse_by_numpy,
+        inverse_in_torch,
+        inverse_in_growing_blocks,
+        inverse_by_np_block,
+    ],
+    "9.10": [backward_by_autograd, backward_from_the_end, backward_by_inverse, backward_from_the_right],
 }

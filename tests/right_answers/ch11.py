@@ -200,6 +200,23 @@ def eigenvalues_in_torch(k, alpha, b):
     return torch.linalg.eigvalsh(torch.diag(alpha) - torch.outer(u, u))
 
 
+def eigenvalues_by_jacobi(k, alpha, b):
+    """Rotates the largest entry off the diagonal away until none is left."""
+    u = k * np.sqrt(b * alpha)
+    M = np.diag(alpha) - np.outer(u, u)
+    for _ in range(20 * len(k) ** 2):
+        off = np.abs(np.triu(M, 1))
+        i, j = np.unravel_index(off.argmax(), off.shape)
+        if off[i, j] < 1e-15:
+            break
+        turn = 0.5 * np.arctan2(2 * M[i, j], M[j, j] - M[i, i])
+        R = np.eye(len(k))
+        R[i, i] = R[j, j] = np.cos(turn)
+        R[i, j], R[j, i] = np.sin(turn), -np.sin(turn)
+        M = R.T @ M @ R
+    return np.sort(np.diag(M))
+
+
 # 11.9: the closed form, recursion over channels
 def worst_gate_by_the_closed_form(k):
     def stretch(b):
@@ -291,6 +308,24 @@ def pair_by_a_scan(K):
     return keys, b
 
 
+def pair_in_one_array(K):
+    """One array (2, 2, K), which unpacks into keys and b."""
+    return np.array(pair_at_another_angle(K))
+
+
+def pair_from_a_generator(K):
+    return (z for z in pair_at_another_angle(K))
+
+
+def pair_rounded_a_little_above_one(K):
+    keys, b = pair_at_another_angle(K)
+    return keys * (1 + 5e-7), b * (1 + 1e-12)
+
+
+def worst_gate_rounded_a_little_above_one(k):
+    return np.array(worst_gate_by_the_closed_form(k)) * (1 + 1e-12)
+
+
 RIGHT_ANSWERS = {
     "11.1": [kda_in_the_library, kda_entry_by_entry, kda_as_matrices, kda_in_extended_precision],
     "11.2": [five_by_einsum, five_in_torch, five_from_the_compact_form],
@@ -305,12 +340,14 @@ RIGHT_ANSWERS = {
         eigenvalues_of_the_other_order,
         eigenvalues_entry_by_entry,
         eigenvalues_in_torch,
+        eigenvalues_by_jacobi,
     ],
     "11.9": [
         worst_gate_by_the_closed_form,
         worst_gate_with_the_gate_on_the_left,
         worst_gate_by_singular_values,
         worst_gate_by_distances,
+        worst_gate_rounded_a_little_above_one,
     ],
     "11.10": [
         pair_across_three_channels,
@@ -319,5 +356,8 @@ RIGHT_ANSWERS = {
         pair_in_the_last_channels,
         pair_with_gates_nearly_open,
         pair_by_a_scan,
+        pair_in_one_array,
+        pair_from_a_generator,
+        pair_rounded_a_little_above_one,
     ],
 }

@@ -59,6 +59,12 @@ def delta_key_changed(S, k, v, beta):
     return new
 
 
+def delta_in_place(S, k, v, beta):
+    """Right, but the caller's S is changed."""
+    S += beta * np.outer(k, v - S.T @ k)
+    return S
+
+
 def delta_half_precision(S, k, v, beta):
     return delta(*(np.asarray(z, dtype=np.float32) for z in (S, k, v)), np.float32(beta))
 
@@ -95,6 +101,16 @@ def gradient_of_the_norm(S, K, V):
     return K.T @ (R / np.maximum(np.linalg.norm(R, axis=1, keepdims=True), 1e-300))
 
 
+def gradient_of_guarded_keys(S, K, V):
+    return _ch08_steps.gradient_oracle(S, K / np.maximum(np.linalg.norm(K, axis=1, keepdims=True), 1e-12), V)
+
+
+def gradient_written_into_the_values(S, K, V):
+    """Right, but the caller's V is changed."""
+    V -= K @ S
+    return -K.T @ V
+
+
 # 8.3
 def change_of_the_state(S, k, v, beta, Q):
     return Q @ (beta * np.outer(k, v))
@@ -116,6 +132,30 @@ def change_of_the_first(S, k, v, beta, Q):
 def change_key_normalised(S, k, v, beta, Q):
     u = k / np.linalg.norm(k)
     return np.outer(Q @ u, beta * (v - S.T @ u))
+
+
+def change_overlap_by_size(S, k, v, beta, Q):
+    """The overlap loses its sign."""
+    return np.outer(np.abs(Q @ k), beta * (v - S.T @ k))
+
+
+def change_of_unit_questions(S, k, v, beta, Q):
+    return _ch08_steps.change_oracle(S, k, v, beta, Q / np.maximum(np.linalg.norm(Q, axis=1, keepdims=True), 1e-12))
+
+
+def change_beta_on_the_value_only(S, k, v, beta, Q):
+    return np.outer(Q @ k, beta * v - S.T @ k)
+
+
+def change_beta_on_the_read_only(S, k, v, beta, Q):
+    return np.outer(Q @ k, v - beta * (S.T @ k))
+
+
+def change_questions_overwritten(S, k, v, beta, Q):
+    """Right, but the caller's Q is changed."""
+    answer = _ch08_steps.change_oracle(S, k, v, beta, Q)
+    Q *= 2
+    return answer
 
 
 def change_relative(S, k, v, beta, Q):
@@ -157,6 +197,11 @@ def largest_capped_at_two_whole(keys):
     return min(2, _ch08_steps.largest_beta_oracle(keys))
 
 
+def largest_of_the_shortest_unless_zero(keys):
+    squares = np.square(keys).sum(axis=1)
+    return (2 / squares[squares > 0]).max()
+
+
 def largest_is_two(keys):
     return 2.0
 
@@ -187,6 +232,47 @@ def gated_decay_along_the_key(S, k, v, alpha, beta):
 def gated_rest_of_the_key_kept(S, k, v, alpha, beta):
     """What is not corrected does not fade: the decay acts on the row that is erased alone."""
     return S + beta * np.outer(k, v) - beta * alpha * np.outer(k, S.T @ k)
+
+
+def gated_write_scaled_by_alpha(S, k, v, alpha, beta):
+    return alpha * S + alpha * beta * np.outer(k, v - alpha * (S.T @ k))
+
+
+def gated_alpha_as_a_logarithm(S, k, v, alpha, beta):
+    return gated(S, k, v, np.exp(alpha), beta)
+
+
+def gated_beta_on_the_write_only(S, k, v, alpha, beta):
+    return alpha * S + np.outer(k, beta * v - alpha * (S.T @ k))
+
+
+def gated_in_place(S, k, v, alpha, beta):
+    """Right, but the caller's S is changed."""
+    S *= alpha
+    S += beta * np.outer(k, v - S.T @ k)
+    return S
+
+
+def gated_uphill(S, k, v, alpha, beta):
+    return gated(S, k, v, alpha, -beta)
+
+
+def gated_swapped(S, k, v, alpha, beta):
+    return gated(S, k, v, beta, alpha)
+
+
+def gated_not_at_zero_keys(S, k, v, alpha, beta):
+    """A key of zeros is taken for padding, and nothing fades."""
+    return gated(S, k, v, alpha, beta) if k.any() else S
+
+
+def gated_only_when_written(S, k, v, alpha, beta):
+    """Strength 0 is taken for "skip", and nothing fades."""
+    return gated(S, k, v, alpha, beta) if beta else S
+
+
+def gated_never_without_decay(S, k, v, alpha, beta):
+    return gated(S, k, v, min(alpha, 0.995), beta)
 
 
 def gated_with_a_floor(S, k, v, alpha, beta):
@@ -233,6 +319,7 @@ WRONG_ANSWERS = {
         delta_of_keys_up_to_nine_channels,
         delta_key_changed,
         delta_half_precision,
+        delta_in_place,
     ],
     "8.2": [
         gradient_summed_errors,
@@ -241,6 +328,8 @@ WRONG_ANSWERS = {
         gradient_of_unit_keys,
         gradient_of_distinct_keys,
         gradient_of_the_norm,
+        gradient_of_guarded_keys,
+        gradient_written_into_the_values,
     ],
     "8.3": [
         change_of_the_state,
@@ -249,6 +338,11 @@ WRONG_ANSWERS = {
         change_of_the_first,
         change_key_normalised,
         change_relative,
+        change_overlap_by_size,
+        change_of_unit_questions,
+        change_beta_on_the_value_only,
+        change_beta_on_the_read_only,
+        change_questions_overwritten,
     ],
     "8.4": [
         largest_of_the_first,
@@ -260,6 +354,7 @@ WRONG_ANSWERS = {
         largest_capped_at_one,
         largest_capped_at_two_whole,
         largest_is_two,
+        largest_of_the_shortest_unless_zero,
     ],
     "8.5": [
         gated_decays_twice,
@@ -274,5 +369,14 @@ WRONG_ANSWERS = {
         gated_value_overwritten,
         gated_power_by_width,
         gated_tied,
+        gated_write_scaled_by_alpha,
+        gated_alpha_as_a_logarithm,
+        gated_beta_on_the_write_only,
+        gated_in_place,
+        gated_uphill,
+        gated_swapped,
+        gated_not_at_zero_keys,
+        gated_only_when_written,
+        gated_never_without_decay,
     ],
 }

@@ -4,7 +4,7 @@ import numpy as np
 
 from lineage_lib.exercises import _ch08_gates, _ch08_steps, _ch08_streams, _ch08_views
 
-delta = _ch08_steps.delta_oracle
+delta, gated = _ch08_steps.delta_oracle, _ch08_gates.gated_oracle
 sequence, skip, expected = _ch08_gates.sequence_oracle, _ch08_streams.skip_oracle, _ch08_streams.expected_oracle
 implicit, ridge = _ch08_views.implicit_oracle, _ch08_views.ridge_oracle
 
@@ -83,6 +83,47 @@ def sequence_decay_one_token_late(Q, K, V, alpha, beta, S0):
 
 def sequence_outputs_alone(Q, K, V, alpha, beta, S0):
     return sequence(Q, K, V, alpha, beta, S0)[0]
+
+
+def sequence_with(step):
+    """A loop over tokens with another step."""
+
+    def with_another_step(Q, K, V, alpha, beta, S0):
+        return _ch08_gates._sequence(step)(Q, K, V, alpha, beta, S0)
+
+    return with_another_step
+
+
+STEPS = (
+    lambda S, k, v, a, b: S + np.outer(k, v),
+    lambda S, k, v, a, b: a * S + np.outer(k, v),
+    lambda S, k, v, a, b: S + b * np.outer(k, v - a * (S.T @ k)),  # the decay in the error only
+    lambda S, k, v, a, b: a * S + a * b * np.outer(k, v - a * (S.T @ k)),
+    lambda S, k, v, a, b: a * S + np.outer(k, b * v - a * (S.T @ k)),
+    lambda S, k, v, a, b: a * S + np.outer(k, v - b * a * (S.T @ k)),
+    lambda S, k, v, a, b: gated(S, k, v, a, 1.0),
+    lambda S, k, v, a, b: gated(S, k, v, np.exp(a), b),
+    lambda S, k, v, a, b: gated(S, k, v, b, a),
+    lambda S, k, v, a, b: gated(S, k, v, a, -b),
+    lambda S, k, v, a, b: gated(S, k, v, min(a, 0.995), b),
+    lambda S, k, v, a, b: gated(S, k, v, a, b or 1.0),
+    lambda S, k, v, a, b: gated(S, k, v, a, b) if b else S,
+    lambda S, k, v, a, b: gated(S, k, v, a, b) if k.any() else S,
+)
+
+
+def sequence_state_transposed(Q, K, V, alpha, beta, S0):
+    O, S = sequence(Q, K, V, alpha, beta, S0)
+    return O, S.T
+
+
+def sequence_outputs_over_values(Q, K, V, alpha, beta, S0):
+    """Right, but the outputs are written into the caller's V."""
+    S = S0
+    for t in range(len(V)):
+        S = gated(S, K[t], V[t], alpha[t], beta[t])
+        V[t] = S.T @ Q[t]
+    return V, S
 
 
 # 8.7
@@ -193,10 +234,52 @@ def skip_with_weak_writes(K, V, alpha, beta, keep):
     return skip(K, V, np.where(keep, alpha, 1.0), np.where(keep, beta, 1e-3), np.ones_like(keep))
 
 
+def skip_weak_tokens(K, V, alpha, beta, keep):
+    """A kept token of strength 0 is taken for a skipped one, and does not fade."""
+    return skip(K, V, alpha, beta, keep & (beta > 0))
+
+
+def skip_zero_strength_as_one(K, V, alpha, beta, keep):
+    return skip(K, V, alpha, np.where(beta == 0, 1.0, beta), keep)
+
+
+def skip_never_without_decay(K, V, alpha, beta, keep):
+    return skip(K, V, np.minimum(alpha, 0.995), beta, keep)
+
+
+def skip_zero_keys(K, V, alpha, beta, keep):
+    """A key of zeros is taken for padding, and does not fade."""
+    return skip(K, V, alpha, beta, keep & K.any(axis=1))
+
+
+def skip_states_before(K, V, alpha, beta, keep):
+    states = skip(K, V, alpha, beta, keep)
+    return np.concatenate([np.zeros_like(states[:1]), states[:-1]])
+
+
+def skip_with(step):
+    """The right gates with another step."""
+
+    def with_another_step(K, V, alpha, beta, keep):
+        return _ch08_streams._skipping(_ch08_streams._gates, step)(K, V, alpha, beta, keep)
+
+    return with_another_step
+
+
 # 8.9
 def implicit_normalised(S, k, v, beta):
     norm = np.linalg.norm(k)
     return implicit(S, k / norm if norm else k, v, beta)
+
+
+def implicit_epsilon_on_the_write_only(S, k, v, beta):
+    return S + np.outer(k, beta / (1 + beta * (k @ k)) * v - beta * (S.T @ k))
+
+
+def implicit_diagonal(S, k, v, beta):
+    """As a layer with a decay for each entry does it: right for keys along an axis."""
+    epsilon = beta / (1 + beta * (k @ k))
+    return (1 - epsilon * k[:, None] ** 2) * S + epsilon * np.outer(k, v)
 
 
 def implicit_clipped(S, k, v, beta):
@@ -250,6 +333,34 @@ def ridge_with_jitter(K, V, q, lam):
     return ridge(K, V, q, lam + 1e-4)
 
 
+def ridge_forgotten_by_inverse(K, V, q, lam):
+    """Singular where there are fewer pairs than key channels."""
+    return (K.T @ V).T @ np.linalg.inv(K.T @ K) @ q
+
+
+def ridge_forgotten_state_first(K, V, q, lam):
+    return np.linalg.solve(K.T @ K, K.T @ V).T @ q
+
+
+def ridge_forgotten_in_lstsq(K, V, q, lam):
+    return np.linalg.lstsq(K, V, rcond=None)[0].T @ q
+
+
+def ridge_everywhere_by_solve(K, V, q, lam):
+    return (K.T @ V).T @ np.linalg.solve(K.T @ K + lam, q)
+
+
+def ridge_capped(K, V, q, lam):
+    return ridge(K, V, q, min(lam, 60.0))
+
+
+def ridge_query_overwritten(K, V, q, lam):
+    """Right, but the caller's q is changed."""
+    answer = ridge(K, V, q, lam)
+    q *= 2
+    return answer
+
+
 def ridge_by_few_iterations(K, V, q, lam):
     """Two iterations of conjugate gradients: exact for K up to 2."""
     A, x, r = K.T @ K + lam * np.eye(K.shape[1]), np.zeros(len(q)), q.copy()
@@ -279,6 +390,9 @@ WRONG_ANSWERS = {
         sequence_in_place,
         sequence_decay_one_token_late,
         sequence_outputs_alone,
+        sequence_state_transposed,
+        sequence_outputs_over_values,
+        *map(sequence_with, STEPS),
     ],
     "8.7": [
         expected_of_the_last,
@@ -302,6 +416,12 @@ WRONG_ANSWERS = {
         skip_gates_changed,
         skip_last_state_alone,
         skip_with_weak_writes,
+        skip_weak_tokens,
+        skip_zero_strength_as_one,
+        skip_never_without_decay,
+        skip_zero_keys,
+        skip_states_before,
+        *map(skip_with, STEPS),
     ],
     "8.9": [
         implicit_normalised,
@@ -310,6 +430,8 @@ WRONG_ANSWERS = {
         implicit_replaces,
         implicit_gated,
         implicit_two_beta,
+        implicit_epsilon_on_the_write_only,
+        implicit_diagonal,
     ],
     "8.10": [
         ridge_normalised_keys,
@@ -319,5 +441,11 @@ WRONG_ANSWERS = {
         ridge_solved_twice,
         ridge_with_jitter,
         ridge_by_few_iterations,
+        ridge_forgotten_by_inverse,
+        ridge_forgotten_state_first,
+        ridge_forgotten_in_lstsq,
+        ridge_everywhere_by_solve,
+        ridge_capped,
+        ridge_query_overwritten,
     ],
 }

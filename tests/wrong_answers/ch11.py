@@ -84,6 +84,11 @@ def kda_gated_deltanet(S, k, v, alpha, beta):
     return _ch11_steps.kda_oracle(S, k, v, np.full_like(alpha, alpha[0]), beta)
 
 
+def kda_short_keys_stretched(S, k, v, alpha, beta):
+    """Right for keys of length 1 and above."""
+    return _ch11_steps.kda_oracle(S, k / min(1.0, np.linalg.norm(k)), v, alpha, beta)
+
+
 # 11.2
 def five_without_z_in_the_order(S, k, v, alpha, b, w):
     """z before r, as the gates are made; the ask has r third."""
@@ -163,6 +168,27 @@ def five_write_decayed(S, k, v, alpha, b, w):
     return faded, e, r, z, faded - np.outer(k, r) + np.outer(alpha * k, z)
 
 
+def five_gate_cut_off(S, k, v, alpha, b, w):
+    return _ch11_steps.five_oracle(S, k, v, alpha, np.clip(b, 0, 1), w)
+
+
+def five_short_keys_stretched(S, k, v, alpha, b, w):
+    length = np.linalg.norm(k)
+    return _ch11_steps.five_oracle(S, k / min(1.0, length) if length else k, v, alpha, b, w)
+
+
+def five_fades_last(S, k, v, alpha, b, w):
+    """The update fades as well."""
+    faded, e, r, z, _ = _ch11_steps.five_oracle(S, k, v, alpha, b, w)
+    return faded, e, r, z, alpha[:, None] * (S + np.outer(k, z - r))
+
+
+def five_outer_product_exchanged(S, k, v, alpha, b, w):
+    """Runs only where K = V."""
+    faded, e, r, z, _ = _ch11_steps.five_oracle(S, k, v, alpha, b, w)
+    return faded, e, r, z, faded + np.outer(z - r, k)
+
+
 # 11.3
 def stretch_faded_on_both_sides(K, alpha, b):
     P = np.eye(K.shape[1])
@@ -218,6 +244,19 @@ def stretch_with_normalised_keys(K, alpha, b):
 
 def stretch_decays_rounded(K, alpha, b):
     return _ch11_steps.stretch_oracle(K, np.round(alpha, 3), b)
+
+
+def stretch_gate_cut_off(K, alpha, b):
+    return _ch11_steps.stretch_oracle(K, alpha, np.clip(b, 0, 1))
+
+
+def stretch_short_keys_stretched(K, alpha, b):
+    return _ch11_steps.stretch_oracle(K / np.minimum(1, np.linalg.norm(K, axis=1, keepdims=True)), alpha, b)
+
+
+def stretch_reset_leaks(K, alpha, b):
+    """Decays through their logarithms, with an epsilon that lets a little pass a reset."""
+    return _ch11_steps.stretch_oracle(K, np.exp(np.log(alpha + 1e-12)), b)
 
 
 # 11.4
@@ -349,6 +388,7 @@ WRONG_ANSWERS = {
         kda_projected,
         kda_long_keys_cut,
         kda_gated_deltanet,
+        kda_short_keys_stretched,
     ],
     "11.2": [
         five_without_z_in_the_order,
@@ -365,6 +405,10 @@ WRONG_ANSWERS = {
         five_ungated_write,
         five_in_place,
         five_write_decayed,
+        five_gate_cut_off,
+        five_short_keys_stretched,
+        five_fades_last,
+        five_outer_product_exchanged,
     ],
     "11.3": [
         stretch_faded_on_both_sides,
@@ -377,6 +421,9 @@ WRONG_ANSWERS = {
         stretch_as_a_sum,
         stretch_with_normalised_keys,
         stretch_decays_rounded,
+        stretch_gate_cut_off,
+        stretch_short_keys_stretched,
+        stretch_reset_leaks,
     ],
     "11.4": [
         ledger_shapes_exchanged,

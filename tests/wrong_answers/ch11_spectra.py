@@ -56,6 +56,39 @@ def log_decay_without_bias(z, a, bias):
     return _ch11_gates.decay_oracle(z, a, np.zeros_like(bias))
 
 
+def log_decay_bias_outside(z, a, bias):
+    return -np.exp(a)[:, None] * (np.logaddexp(0, z) + bias)
+
+
+def log_decay_rate_cut_off(z, a, bias):
+    return _ch11_gates.decay_oracle(z, np.maximum(a, -4), bias)
+
+
+def log_decay_rate_times_z(z, a, bias):
+    return -np.logaddexp(0, np.exp(a)[:, None] * z + bias)
+
+
+def log_decay_of_an_underflown_sigmoid(z, a, bias):
+    with np.errstate(all="ignore"):
+        return np.exp(a)[:, None] * np.log(1 / (1 + np.exp(z + bias)))
+
+
+def log_decay_infinite_above_700(z, a, bias):
+    return -np.exp(a)[:, None] * np.where(z + bias > 700, np.inf, np.logaddexp(0, z + bias))
+
+
+def log_decay_of_one_minus_sigmoid(z, a, bias):
+    with np.errstate(all="ignore"):
+        return np.exp(a)[:, None] * np.log1p(-1 / (1 + np.exp(-(z + bias))))
+
+
+def log_decay_shifted(z, a, bias):
+    """A shifted log-sum-exp, which rounds 1 + exp(x) on the left."""
+    x = z + bias
+    top = np.maximum(x, 0)
+    return -np.exp(a)[:, None] * (top + np.log(np.exp(-top) + np.exp(x - top)))
+
+
 # 11.7
 def bounded_decays(z, a, bias, lower):
     return np.exp(_ch11_gates.bounded_oracle(z, a, bias, lower))
@@ -90,6 +123,30 @@ def bounded_softplus_under_tanh(z, a, bias, lower):
 
 def bounded_with_clipped_argument(z, a, bias, lower):
     return _ch11_gates.bounded_oracle(np.clip(z, -1, 1), a, bias, lower)
+
+
+def bounded_with_z_cut_off_at_15(z, a, bias, lower):
+    return _ch11_gates.bounded_oracle(np.clip(z, -15, 15), a, bias, lower)
+
+
+def bounded_with_z_cut_off_at_100(z, a, bias, lower):
+    return _ch11_gates.bounded_oracle(np.clip(z, -100, 100), a, bias, lower)
+
+
+def bounded_with_z_cut_off_above(z, a, bias, lower):
+    return _ch11_gates.bounded_oracle(np.minimum(z, 100), a, bias, lower)
+
+
+def bounded_with_the_rate_cut_off(z, a, bias, lower):
+    return _ch11_gates.bounded_oracle(z, np.clip(a, -2, 5), bias, lower)
+
+
+def bounded_with_the_rate_at_most_e5(z, a, bias, lower):
+    return _ch11_gates.bounded_oracle(z, np.minimum(a, 5), bias, lower)
+
+
+def bounded_with_the_rate_at_least_e_minus_4(z, a, bias, lower):
+    return _ch11_gates.bounded_oracle(z, np.maximum(a, -4), bias, lower)
 
 
 # 11.8
@@ -145,6 +202,24 @@ def eigenvalues_as_for_kda(k, alpha, b):
 def eigenvalues_unsorted_diagonal(k, alpha, b):
     """The diagonal of the transition, which is right without an erase."""
     return np.sort(np.diag(_ch11_spectra.transition(k, alpha, b)))
+
+
+def eigenvalues_of_the_polynomial(k, alpha, b):
+    """Loses half of the digits, or more, where eigenvalues coincide."""
+    return np.sort(np.roots(np.poly(_ch11_spectra.transition(k, alpha, b))).real)
+
+
+def eigenvalues_complex(k, alpha, b):
+    return _ch11_spectra.eigenvalue_oracle(k, alpha, b) + 0j
+
+
+def eigenvalues_without_decay(k, alpha, b):
+    return np.sort(np.linalg.eigvals(np.eye(len(k)) - np.outer(k, b * k)).real)
+
+
+def singular_values_by_the_square(k, alpha, b):
+    G = _ch11_spectra.transition(k, alpha, b)
+    return np.sqrt(np.linalg.eigvalsh(G.T @ G).clip(0))
 
 
 # 11.9
@@ -209,6 +284,14 @@ def worst_gate_single_channels(k):
     """Tries one open channel at a time."""
     singles = [*np.eye(len(k)), np.zeros(len(k))]
     return max(singles, key=lambda b: np.linalg.norm(_ch11_spectra.transition(k, 1.0, b), ord=2))
+
+
+def worst_gate_complex(k):
+    return _ch11_spectra.gate_oracle(k) + 0j
+
+
+def worst_gate_slightly_out_of_range(k):
+    return _ch11_spectra.gate_oracle(k) - 1e-6
 
 
 # 11.10
@@ -279,6 +362,17 @@ def pair_with_negative_gates(K):
     return keys, b - 0.5
 
 
+def pair_complex(K):
+    keys, b = _ch11_spectra.pair_oracle(K)
+    return keys + 0j, b
+
+
+def pair_rounded(K):
+    """Keys rounded to three digits, of length 1.00002."""
+    keys, b = _ch11_spectra.pair_oracle(K)
+    return keys.round(3), b
+
+
 WRONG_ANSWERS = {
     "11.6": [
         log_decay_clipped,
@@ -292,6 +386,13 @@ WRONG_ANSWERS = {
         log_decay_slowed,
         log_decay_bounded,
         log_decay_without_bias,
+        log_decay_bias_outside,
+        log_decay_rate_cut_off,
+        log_decay_rate_times_z,
+        log_decay_of_an_underflown_sigmoid,
+        log_decay_infinite_above_700,
+        log_decay_of_one_minus_sigmoid,
+        log_decay_shifted,
     ],
     "11.7": [
         bounded_decays,
@@ -302,6 +403,12 @@ WRONG_ANSWERS = {
         bounded_rates_along_channels,
         bounded_softplus_under_tanh,
         bounded_with_clipped_argument,
+        bounded_with_z_cut_off_at_15,
+        bounded_with_z_cut_off_at_100,
+        bounded_with_z_cut_off_above,
+        bounded_with_the_rate_cut_off,
+        bounded_with_the_rate_at_most_e5,
+        bounded_with_the_rate_at_least_e_minus_4,
     ],
     "11.8": [
         eigenvalues_absolute_transition,
@@ -315,6 +422,10 @@ WRONG_ANSWERS = {
         eigenvalues_for_one_gate,
         eigenvalues_as_for_kda,
         eigenvalues_unsorted_diagonal,
+        eigenvalues_of_the_polynomial,
+        eigenvalues_complex,
+        eigenvalues_without_decay,
+        singular_values_by_the_square,
     ],
     "11.9": [
         worst_gate_of_the_spectral_radius,
@@ -329,6 +440,8 @@ WRONG_ANSWERS = {
         worst_gate_out_of_range,
         worst_gate_one_number,
         worst_gate_single_channels,
+        worst_gate_complex,
+        worst_gate_slightly_out_of_range,
     ],
     "11.10": [
         pair_of_long_keys,
@@ -345,5 +458,7 @@ WRONG_ANSWERS = {
         pair_of_nothing,
         pair_keys_alone,
         pair_with_negative_gates,
+        pair_complex,
+        pair_rounded,
     ],
 }
