@@ -10,6 +10,10 @@ import torch
 
 from lineage_lib.book import build_book
 
+# Read when Triton is imported, which some test's module may do before the kernels are.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+
 # Small tensors, and a process a core when run with -n: more threads would only wait for each other.
 torch.set_num_threads(1)
 

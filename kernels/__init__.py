@@ -1,0 +1,32 @@
+"""Triton kernels of the family, with FLA's names and arguments.
+
+With a GPU they are compiled; without one Triton's interpreter runs them on the CPU, slowly but with the
+same results. ``kernels.INTERPRETED`` says which.
+"""
+
+import os
+import sys
+
+import torch
+
+if not torch.cuda.is_available():
+    if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
+        raise ImportError(
+            "kernels: there is no GPU, and Triton was imported before it could be told to interpret; "
+            "import kernels first, or set TRITON_INTERPRET=1"
+        )
+    os.environ["TRITON_INTERPRET"] = "1"
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+from kernels.mamba2 import mamba_chunk_scan_combined, selective_state_update  # noqa: E402
+from kernels.scalar_decay import chunk_retention, chunk_simple_gla, fused_recurrent_simple_gla  # noqa: E402
+
+__all__ = [
+    "INTERPRETED",
+    "chunk_retention",
+    "chunk_simple_gla",
+    "fused_recurrent_simple_gla",
+    "mamba_chunk_scan_combined",
+    "selective_state_update",
+]

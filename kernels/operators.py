@@ -1,0 +1,176 @@
+"""What the harness knows of each public function: how its inputs are drawn, and what it must equal."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+import kernels
+from lineage_lib.chunked import chunk_additive
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of one case; ``lengths``: sequences packed into one row; ``state``: one before, and a gradient after."""
+
+    B: int = 1
+    T: int = 70
+    H: int = 1
+    HV: int = 1
+    K: int = 16
+    V: int = 16
+    lengths: tuple[int, ...] = ()
+    state: bool = True
+
+    @property
+    def N(self) -> int:
+        return len(self.lengths) or self.B
+
+    def __str__(self) -> str:
+        packed = f" packed {list(self.lengths)}" if self.lengths else ""
+        return f"B{self.B} T{self.T} H{self.H}/{self.HV} K{self.K} V{self.V}{packed}{'' if self.state else ' no state'}"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One public function.
+
+    draw            (shape, gates, keys, generator) -> name -> float64 tensor
+    ours, reference (tensors by name, shape, cu_seqlens or None) -> (o, final state or None)
+    gates           names of the inputs whose gradients have the wider bar
+    float32         names of the inputs that are never in 16 bits
+    summed          names of the inputs that all tokens share: their gradients are sums over tokens, which may happen
+                    to be near 0, so errors are compared with the sum of the sizes. The reference takes them by token
+    """
+
+    name: str
+    draw: Callable
+    ours: Callable
+    reference: Callable
+    gates: tuple[str, ...] = ()
+    float32: tuple[str, ...] = ()
+    summed: tuple[str, ...] = ()
+    values: str = "v"
+    packs: bool = True
+    differentiable: bool = True
+    single: bool = False  # takes one token
+    by_token: bool = False  # its loop over tokens is slow where it is interpreted
+
+    def dtype_of(self, name: str, dtype: torch.dtype) -> torch.dtype:
+        return torch.float32 if name in self.float32 else dtype
+
+
+# --- Regimes ---
+
+GATES = {
+    "zero": lambda shape, r: torch.zeros(shape),
+    "slow": lambda shape, r: torch.full(shape, -1e-3),
+    "mixed": lambda shape, r: F.logsigmoid(2 + torch.randn(shape, generator=r)),
+    "strong": lambda shape, r: torch.full(shape, -5.0),
+    "strongest": lambda shape, r: torch.full(shape, -20.0),
+    "resets": lambda shape, r: torch.where(torch.rand(shape, generator=r) < 0.1, -torch.inf, -1e-3),
+}
+KEYS = ("unit", "correlated", "identical", "zero", "long")
+
+
+def normal(r: torch.Generator, *shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=r, dtype=torch.float64)
+
+
+def draw_keys(kind: str, r: torch.Generator, *shape: int) -> torch.Tensor:
+    k = normal(r, *shape)
+    if kind in ("correlated", "identical"):  # cosines of about 0.83, and 1
+        k = normal(r, *shape[:1], 1, *shape[2:]) + (0.45 * k if kind == "correlated" else 0 * k)
+    return {"zero": 0.0, "long": 2.0}.get(kind, 1.0) * F.normalize(k, dim=-1)
+
+
+# --- Simple GLA ---
+
+
+def _draw_simple_gla(shape: Shape, gates: str, keys: str, r: torch.Generator) -> dict[str, torch.Tensor]:
+    B, T, H, HV, K, V = shape.B, shape.T, shape.H, shape.HV, shape.K, shape.V
+    drawn = {
+        "q": normal(r, B, T, H, K),
+        "k": draw_keys(keys, r, B, T, H, K),
+        "v": normal(r, B, T, HV, V),
+        "g": GATES[gates]((B, T, HV), r).double(),
+    }
+    return drawn | ({"initial_state": normal(r, shape.N, HV, K, V)} if shape.state else {})
+
+
+def _like_fla(function: Callable) -> Callable:
+    def call(tensors, shape, packed):
+        return function(**tensors, output_final_state=shape.state, cu_seqlens=packed)
+
+    return call
+
+
+# --- Mamba-2 ---
+
+
+def _draw_mamba2(shape: Shape, gates: str, keys: str, r: torch.Generator) -> dict[str, torch.Tensor]:
+    """Δ A is the regime's log-decay, with rates A from −4 to −16, as at initialisation, and Δ at most 5."""
+    B, T, G, H, N, P = shape.B, shape.T, shape.H, shape.HV, shape.K, shape.V
+    A = -torch.linspace(4.0, 16.0, H, dtype=torch.float64)
+    step = (GATES[gates]((B, T, H), r).double() / A).clamp(1e-4, 5.0)
+    drawn = {
+        "x": normal(r, B, T, H, P),
+        "dt": step + torch.log(-torch.expm1(-step)) - 0.5,  # what softplus(dt + 0.5) makes the step
+        "A": A,
+        "B": draw_keys(keys, r, B, T, G, N),
+        "C": normal(r, B, T, G, N),
+        "D": normal(r, H),
+        "z": normal(r, B, T, H, P),
+        "dt_bias": torch.full((H,), 0.5, dtype=torch.float64),
+    }
+    return drawn | ({"initial_states": normal(r, B, H, P, N)} if shape.state else {})
+
+
+def _mamba2(tensors, shape, packed):
+    result = kernels.mamba_chunk_scan_combined(**tensors, dt_softplus=True, return_final_states=shape.state)
+    return result if shape.state else (result, None)
+
+
+def _mamba2_reference(tensors, shape, packed):
+    x, dt, A, B, C, D, z, dt_bias = (tensors[n] for n in ("x", "dt", "A", "B", "C", "D", "z", "dt_bias"))
+    before = tensors["initial_states"].mT if shape.state else None
+    step = F.softplus(dt + dt_bias)
+    y, state = chunk_additive(
+        C, B, step[..., None] * x, step * A, scale=1.0, initial_state=before, output_final_state=shape.state
+    )
+    return (y + D[:, None] * x) * F.silu(z), state.mT if shape.state else None
+
+
+def _update(tensors, shape, packed):
+    """selective_state_update on the first token; its state is changed in place."""
+    x, dt, A, B, C, D, z, dt_bias = (tensors[n] for n in ("x", "dt", "A", "B", "C", "D", "z", "dt_bias"))
+    (_, _, H, P), N = x.shape, B.shape[-1]
+    state = tensors["initial_states"].clone()
+    y = kernels.selective_state_update(
+        state, x[:, 0], dt[:, 0, :, None].expand(-1, -1, P), A[:, None, None].expand(H, P, N), B[:, 0], C[:, 0],
+        D=D[:, None].expand(H, P), z=z[:, 0], dt_bias=dt_bias[:, None].expand(H, P), dt_softplus=True,
+    )  # fmt: skip
+    return y[:, None], state
+
+
+_MAMBA2 = dict(
+    draw=_draw_mamba2,
+    reference=_mamba2_reference,
+    gates=("dt", "A", "dt_bias"),
+    float32=("A", "D", "dt", "dt_bias", "initial_states"),
+    summed=("A", "dt_bias"),
+    values="x",
+    packs=False,
+)
+_SIMPLE_GLA = dict(
+    draw=_draw_simple_gla, reference=_like_fla(chunk_additive), gates=("g",), float32=("g", "initial_state")
+)
+OPERATORS = [
+    Operator("chunk_simple_gla", ours=_like_fla(kernels.chunk_simple_gla), **_SIMPLE_GLA),
+    Operator(
+        "fused_recurrent_simple_gla", ours=_like_fla(kernels.fused_recurrent_simple_gla), by_token=True, **_SIMPLE_GLA
+    ),
+    Operator("mamba_chunk_scan_combined", ours=_mamba2, **_MAMBA2),
+    Operator("selective_state_update", ours=_update, **_MAMBA2, differentiable=False, single=True),
+]

@@ -1,0 +1,117 @@
+"""One decay a head and token, with FLA's names: simple GLA, RetNet; and the function that Mamba-2 and mLSTM use."""
+
+import torch
+
+from kernels import scalar_recur, scalar_walk
+from kernels.arguments import Sizes, in_dtype_of, last_contiguous, over_group
+
+
+def chunk_simple_gla(
+    q, k, v, g=None, g_gamma=None, scale=None, initial_state=None, output_final_state=False, state_v_first=False,
+    cu_seqlens=None,
+):  # fmt: skip
+    """S_t = exp(g_t) S_{t-1} + k_t v_tᵀ, o_t = scale S_tᵀ q_t, differentiable.
+
+    q, k                (B, T, H, K)
+    v                   (B, T, HV, V), HV a multiple of H
+    g                   (B, T, HV), natural logarithms of each step's decay, at most 0; -inf wipes the state
+    g_gamma             (HV,) in its place: the same decay at every step
+    scale               K ** -0.5 unless given
+    initial_state       (N, HV, K, V), or (N, HV, V, K) with ``state_v_first``; N = B or the packed sequences
+    cu_seqlens          (N + 1,) int32 or int64, where each packed sequence begins and the last ends; B = 1
+    Returns o (B, T, HV, V) in v's dtype and the final state, float32, or None.
+    Source: Yang et al. (2023), Section 4, with one decay a head; FLA's ``chunk_simple_gla``.
+
+    >>> o, S = chunk_simple_gla(*torch.ones(3, 1, 5, 1, 16), output_final_state=True)
+    >>> o.shape, S.shape
+    (torch.Size([1, 5, 1, 16]), torch.Size([1, 1, 16, 16]))
+    """
+    return _call(q, k, v, g, g_gamma, scale, initial_state, output_final_state, state_v_first, cu_seqlens)
+
+
+def fused_recurrent_simple_gla(
+    q, k, v, g=None, g_gamma=None, scale=None, initial_state=None, output_final_state=False, state_v_first=False,
+    cu_seqlens=None,
+):  # fmt: skip
+    """:func:`chunk_simple_gla` token by token, for decoding; its gradients are those of the chunked form."""
+    return _call(q, k, v, g, g_gamma, scale, initial_state, output_final_state, state_v_first, cu_seqlens, True)
+
+
+def chunk_retention(q, k, v, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None):
+    """RetNet: :func:`chunk_simple_gla` with the fixed decays 1 − 2^(−5−h) of head h = 0, 1, … (Sun et al. 2023)."""
+    heads = torch.arange(v.shape[2], device=v.device, dtype=torch.float64)
+    g_gamma = torch.log1p(-(2.0 ** (-5 - heads))).float()
+    return chunk_simple_gla(q, k, v, None, g_gamma, scale, initial_state, output_final_state, cu_seqlens=cu_seqlens)
+
+
+def _call(q, k, v, g, g_gamma, scale, initial_state, output_final_state, state_v_first, cu_seqlens, by_token=False):
+    sizes = Sizes(q=(q, "B T H K"), k=(k, "B T H K"), v=(v, "B T HV V"), g=(g, "B T HV"), g_gamma=(g_gamma, "HV"))
+    sizes.add_states(cu_seqlens, initial_state=(initial_state, "N HV V K" if state_v_first else "N HV K V"))
+    if g is not None and g_gamma is not None:
+        raise ValueError("g, g_gamma: expected one of them, got both")
+    if g_gamma is not None:
+        g = g_gamma.expand(v.shape[:3])
+    q, k = in_dtype_of(v, q, k)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    return ScalarDecay.apply(
+        q, k, v, g, None, scale, initial_state, cu_seqlens, output_final_state, state_v_first, by_token
+    )
+
+
+class ScalarDecay(torch.autograd.Function):
+    """o and the final state of S_t = exp(g_t) S_{t-1} + w_t k_t v_tᵀ by one walk; the gradients by three more.
+
+    Of k and v one may have fewer heads than HV, as q may: each then serves a group of them. ``v_first``: states
+    are stored as (N, HV, V, K). ``by_token``: forward by the recurrence itself.
+    """
+
+    @staticmethod
+    def forward(ctx, q, k, v, g, w, scale, s0, cu_seqlens, with_state, v_first, by_token):
+        (B, _, _, K), (HV, V) = q.shape, v.shape[2:]
+        q, k, v = map(last_contiguous, (q, k, v))
+        g, w, s0 = (None if x is None else x.float().contiguous() for x in (g, w, s0))
+        s_out = None
+        if with_state:
+            N = B if cu_seqlens is None else len(cu_seqlens) - 1
+            s_out = torch.empty(N, HV, *((V, K) if v_first else (K, V)), dtype=torch.float32, device=q.device)
+        strides = (1, K) if v_first else (V, 1)
+        state = dict(s_in=s0, s_out=s_out, s_strides=strides, cu_seqlens=cu_seqlens)
+        if by_token:
+            o = scalar_recur.run(q, k, v, g, w, scale=scale, **state)
+        else:
+            o = scalar_walk.run(q, k, v, g, w, scale_read=scale, weighted="v", **state).o
+        ctx.save_for_backward(q, k, v, g, w, s0, cu_seqlens)
+        ctx.scale, ctx.strides = scale, strides
+        ctx.set_materialize_grads(False)
+        return o, s_out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, do, ds):
+        q, k, v, g, w, s0, cu_seqlens = ctx.saved_tensors
+        scale, turned, gates = ctx.scale, ctx.strides[::-1], ctx.needs_input_grad[3]
+        do = torch.zeros_like(v) if do is None else last_contiguous(do)
+        ds = None if ds is None else ds.float().contiguous()
+        ds0 = torch.empty_like(s0) if ctx.needs_input_grad[6] else None
+        # What do·v adds to dq and to dk is rounded alike, so that in the gates' gradient it cancels as it must:
+        # therefore dk's walk leaves the scale to the end, and its state is dS / scale.
+        S_end = torch.zeros_like(ds) if gates and ds is not None else None
+        read = scalar_walk.run(
+            do, v, k, g, w, scale_read=scale, s_in=s0, s_out=S_end, s_strides=turned, cu_seqlens=cu_seqlens,
+            weighted="k", dots_with=q if gates else None,
+        )  # fmt: skip
+        written = scalar_walk.run(
+            v, do, q, g, w, scale_read=scale, s_in=None if ds is None else ds / scale, s_strides=turned,
+            cu_seqlens=cu_seqlens, reverse=True, weighted="q", dots_with=k if gates else None,
+        )  # fmt: skip
+        values = scalar_walk.run(
+            k, q, do, g, w, scale_write=scale, s_in=ds, s_out=ds0, s_strides=ctx.strides,
+            cu_seqlens=cu_seqlens, reverse=True, weighted="o",
+            whole_with=v if ctx.needs_input_grad[4] else None,
+        )  # fmt: skip
+        dg = None
+        if gates:
+            last = None if ds is None else (ds * S_end).sum((-1, -2))
+            dg = scalar_walk.gate(g, read, written, last, scale, cu_seqlens)
+        dw = values.whole.sum(0) if ctx.needs_input_grad[4] else None
+        return over_group(read.o, q), over_group(written.o, k), over_group(values.o, v), dg, dw, None, ds0, *[None] * 4

@@ -1,0 +1,181 @@
+"""One harness for all kernels: ``python -m kernels.verify`` compares each with its float64 reference.
+
+    python -m kernels.verify                     every operator, on the GPU if there is one
+    python -m kernels.verify chunk_simple_gla    one of them
+
+Through the public function, forward and every gradient, over shapes, regimes and dtypes: with a GPU the whole
+matrix, without one small shapes under the interpreter. The exit status is 0 if nothing exceeds the bar.
+What the interpreter cannot see: TF32, races, compile errors, reads out of bounds.
+"""
+
+import argparse
+import contextlib
+import itertools
+import sys
+from collections.abc import Iterator
+
+import torch
+
+import kernels
+from kernels.operators import GATES, KEYS, OPERATORS, Operator, Shape
+
+GPU = not kernels.INTERPRETED
+DEVICE = "cuda" if GPU else "cpu"
+
+# RMS(error) / RMS(reference) of outputs and states, by dtype; twice that for gradients, three times for the gates'.
+BAR = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 6e-3}
+DTYPES = [torch.float32, torch.float16, torch.bfloat16] if GPU else [torch.float32, torch.float16]
+
+
+def cases(operator: Operator, dtype: torch.dtype) -> Iterator[tuple[Shape, str, str]]:
+    """(shape, gates, keys): on a CPU one of each kind, on a GPU the whole matrix."""
+    C = 32 if dtype == torch.float32 else 64
+    if operator.single:
+        yield from ((Shape(B=b, T=1, H=h, HV=2, K=k, V=v), "mixed", "unit") for b, h, k, v in _ONE_TOKEN)
+        return
+    shapes = [Shape(T=T) for T in (0, 1, C - 1, C, C + 1, 3 * C + 5)] + [
+        Shape(B=2, H=2, HV=4, K=16, V=32),
+        Shape(K=8, V=4, T=20),
+        Shape(K=20, V=12, T=C + 3, state=False),
+    ]
+    if GPU or not operator.by_token:  # long enough for segments, and in float16 for a border of the gates' gradient
+        shapes.append(Shape(T=16 * C + 7, HV=2))
+    if operator.packs:
+        shapes.append(Shape(T=2 * C + 9, HV=2, lengths=(0, C, 1, 0, C + 8)))
+    yield from ((shape, "mixed", "unit") for shape in shapes)
+    for gates, keys in [(g, "unit") for g in GATES] + [("mixed", k) for k in KEYS]:
+        yield Shape(B=2, T=C + 7, H=1, HV=2), gates, keys
+    if GPU:
+        wide = [
+            Shape(B=2, T=1000, H=2, HV=2, K=128, V=128),
+            Shape(T=513, H=2, HV=4, K=64, V=128),
+            Shape(T=700, K=256, V=256),
+            Shape(T=333, HV=2, K=100, V=60),
+            Shape(T=4096, K=128, V=128),
+            Shape(T=8192, K=64, V=64),
+        ] + [Shape(T=700, HV=2, K=128, V=128, lengths=(3, 0, 297, 400))] * operator.packs
+        yield from ((shape, gates, keys) for shape, gates, keys in itertools.product(wide, GATES, KEYS[:3]))
+
+
+_ONE_TOKEN = [(1, 1, 16, 16), (3, 2, 20, 12), (2, 1, 128, 64)]
+
+
+class Error:
+    """How far one result of one case is from its reference; ``allowed`` is the bar for it."""
+
+    def __init__(self, case: str, what: str, error: float, allowed: float):
+        self.case, self.what, self.error, self.allowed = case, what, error, allowed
+
+    @property
+    def failed(self) -> bool:
+        return not self.error <= self.allowed
+
+    def __str__(self) -> str:
+        return f"{self.case}: {self.what} {self.error:.1e}, allowed {self.allowed:.1e}"
+
+
+def ratio(got: torch.Tensor, expected: torch.Tensor, smallest: float = 1e-30) -> float:
+    """RMS(error) / RMS(expected), which counts as ``smallest`` at least; infinite for what is not finite."""
+    if got.numel() == 0:
+        return 0.0
+    got, expected = got.detach().double(), expected.detach().double()
+    if not torch.isfinite(got).all():
+        return float("inf")
+    size = expected.square().mean().sqrt().item()
+    return (got - expected).square().mean().sqrt().item() / max(size, smallest)
+
+
+def verify(
+    operator: Operator, dtype: torch.dtype, shape: Shape, gates: str = "mixed", keys: str = "unit", seed: int = 0
+) -> Iterator[Error]:
+    """The errors of one case: outputs, final state, and every gradient through the public function."""
+    inputs = draw(operator, dtype, shape, gates, keys, seed)
+    by_token = {name: inputs[name].expand(shape.B, shape.T, -1) for name in operator.summed}
+    expected = run(operator, operator.reference, inputs | by_token, shape, torch.float64)
+    with nan_filled():
+        got = run(operator, operator.ours, inputs, shape, dtype)
+    smallest = torch.finfo(dtype).tiny  # nothing smaller than a normal number of the kernel's dtype is asked for
+    for name, theirs in expected.items():
+        role = 1 if name in ("o", "state") else 3 if name[1:] in operator.gates else 2
+        if role == 3:  # a sum of terms like v·dv, faded: float32's rounding of one of them is no error
+            v, dv = inputs[operator.values], expected.get(f"d{operator.values}")
+            smallest = max(smallest, 1.2e-7 * (v.to(dv) * dv).sum(-1).square().mean().sqrt().item() / (3 * BAR[dtype]))
+        case = f"{operator.name} {str(dtype)[6:]} {shape} {gates} gates, {keys} keys"
+        if name[1:] in by_token and name in got:
+            sizes, theirs = theirs.abs().sum((0, 1)), theirs.sum((0, 1))
+            error = ratio(got[name] - theirs + sizes, sizes, smallest)
+        else:
+            error = ratio(got[name], theirs, smallest)
+        yield Error(case, name, error, role * BAR[dtype])
+
+
+def draw(operator, dtype, shape, gates, keys, seed) -> dict[str, torch.Tensor]:
+    """float64 inputs, rounded to the dtypes in which the kernel gets them."""
+    drawn = operator.draw(shape, gates, keys, torch.Generator().manual_seed(seed))
+    return {name: x.to(operator.dtype_of(name, dtype)).double() for name, x in drawn.items()}
+
+
+def run(operator, function, inputs, shape, dtype, device=DEVICE) -> dict[str, torch.Tensor]:
+    """Name -> outputs, final state and the gradients of all inputs; incoming gradients are drawn, rounded to dtype."""
+    fed = {}
+    for name, x in inputs.items():
+        to = torch.float64 if dtype == torch.float64 else operator.dtype_of(name, dtype)
+        fed[name] = x.to(device, to).requires_grad_(operator.differentiable)
+    packed = None
+    if shape.lengths:
+        packed = torch.tensor([0, *itertools.accumulate(shape.lengths)], dtype=torch.int32, device=device)
+    o, state = function(fed, shape, packed)
+    found = {"o": o, "state": state} if state is not None else {"o": o}
+    if not operator.differentiable:
+        return found
+    incoming = [torch.randn(x.shape, generator=torch.Generator().manual_seed(7)).half() for x in found.values()]
+    pairs = [(x, g.to(device, x.dtype)) for x, g in zip(found.values(), incoming) if x.requires_grad]
+    if pairs:  # without tokens and state nothing depends on anything
+        gradients = torch.autograd.grad(
+            [x for x, _ in pairs], list(fed.values()), [g for _, g in pairs], allow_unused=True
+        )
+        for (name, x), gradient in zip(fed.items(), gradients):
+            found[f"d{name}"] = torch.zeros_like(x) if gradient is None else gradient
+    return found
+
+
+@contextlib.contextmanager
+def nan_filled():
+    """torch.empty returns NaN: what a kernel leaves unwritten shows."""
+    plain, like = torch.empty, torch.empty_like
+
+    def filled(x):
+        return x.fill_(float("nan")) if x.is_floating_point() else x
+
+    torch.empty = lambda *a, **k: filled(plain(*a, **k))
+    torch.empty_like = lambda *a, **k: filled(like(*a, **k))
+    try:
+        yield
+    finally:
+        torch.empty, torch.empty_like = plain, like
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m kernels.verify", description=__doc__.partition("\n")[0])
+    parser.add_argument("operators", nargs="*", metavar="OPERATOR", help="names of operators; all by default")
+    names = parser.parse_args(arguments).operators
+    unknown = set(names) - {operator.name for operator in OPERATORS}
+    if unknown:
+        parser.error(f"no operator {min(unknown)}; there are {', '.join(o.name for o in OPERATORS)}")
+    failures = 0
+    for operator in OPERATORS:
+        for dtype in DTYPES if not names or operator.name in names else []:
+            errors = [e for case in cases(operator, dtype) for e in verify(operator, dtype, *case)]
+            worst = {e.what: max(x.error for x in errors if x.what == e.what) for e in errors}
+            print(
+                f"{operator.name} {str(dtype)[6:]}: {', '.join(f'{k} {v:.1e}' for k, v in worst.items())}", flush=True
+            )
+            for error in (e for e in errors if e.failed):
+                failures += 1
+                print(f"  FAILED {error}", flush=True)
+    print(f"on {torch.cuda.get_device_name() if GPU else 'the CPU, interpreted'}: {failures} failures")
+    return int(failures > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,217 @@
+"""The Triton kernels, interpreted on a CPU: what ``kernels.verify`` compares, and what it takes for granted."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import kernels
+from kernels import tiles, verify
+from kernels.operators import OPERATORS, Shape
+
+EVERY = pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
+CHUNKED = pytest.mark.parametrize(
+    "operator", [o for o in OPERATORS if o.differentiable and "recurrent" not in o.name], ids=lambda o: o.name
+)
+SMALL = Shape(B=2, T=70, H=1, HV=2, K=16, V=24)
+
+
+def drawn(operator, dtype=torch.float32, shape=SMALL, seed=0):
+    return verify.draw(operator, dtype, shape, "mixed", "unit", seed)
+
+
+def ran(operator, inputs, dtype=torch.float32, shape=SMALL):
+    return verify.run(operator, operator.ours, inputs, shape, dtype)
+
+
+@pytest.mark.parametrize("dtype", verify.DTYPES, ids=str)
+@EVERY
+def test_every_case_is_within_the_bar(operator, dtype):
+    errors = [error for case in verify.cases(operator, dtype) for error in verify.verify(operator, dtype, *case)]
+    assert errors
+    assert [str(error) for error in errors if error.failed] == []
+
+
+@EVERY
+def test_a_change_of_any_input_is_seen(operator):
+    """The harness is not blind: each input matters for the output."""
+    shape = Shape(B=2, T=1, H=1, HV=2, K=16, V=24) if operator.single else SMALL
+    inputs = drawn(operator, shape=shape)
+    right = ran(operator, inputs, shape=shape)["o"]
+    for name, x in inputs.items():
+        other = ran(operator, {**inputs, name: 0.5 * x}, shape=shape)["o"]
+        assert verify.ratio(other, right) > 1e-5, name
+
+
+def test_the_exit_status_tells(monkeypatch, capsys):
+    monkeypatch.setattr(verify, "cases", lambda operator, dtype: [(SMALL, "mixed", "unit")])
+    assert verify.main(["chunk_simple_gla"]) == 0
+    assert "0 failures" in capsys.readouterr().out
+    monkeypatch.setitem(verify.BAR, torch.float32, 1e-9)
+    assert verify.main(["chunk_simple_gla"]) == 1
+    assert "FAILED chunk_simple_gla float32 B2 T70" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        verify.main(["nothing"])
+
+
+@EVERY
+def test_two_runs_are_bitwise_equal(operator):
+    shape = Shape(B=2, T=1, H=1, HV=2, K=16, V=24) if operator.single else SMALL
+    inputs = drawn(operator, torch.float16, shape)
+    first, second = (ran(operator, inputs, torch.float16, shape) for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_layout_does_not_matter():
+    """Strided and expanded inputs and incoming gradients give what contiguous ones give."""
+    inputs = {name: x.float() for name, x in drawn(OPERATORS[0]).items()}
+    strided = {
+        name: torch.stack([x, x], -1)[..., 0].transpose(0, 1).contiguous().transpose(0, 1) for name, x in inputs.items()
+    }
+    do = torch.randn(inputs["v"].shape)
+    wide = torch.nn.functional.pad(do, (3, 2))[..., 3:-2]
+    found = []
+    for fed, gradient in ((inputs, do), (strided, wide)):
+        fed = {name: x.detach().requires_grad_() for name, x in fed.items()}
+        o, _ = kernels.chunk_simple_gla(**fed)
+        found.append([o, *torch.autograd.grad(o, list(fed.values()), gradient)])
+    assert all(torch.equal(a, b) for a, b in zip(*found))
+    fed = {name: x.detach().requires_grad_() for name, x in inputs.items()}
+    kernels.chunk_simple_gla(**fed)[0].sum().backward()  # its gradient is one number, expanded
+    plain = {name: x.detach().requires_grad_() for name, x in inputs.items()}
+    kernels.chunk_simple_gla(**plain)[0].backward(torch.ones(inputs["v"].shape))
+    assert all(torch.equal(fed[name].grad, plain[name].grad) for name in fed)
+
+
+def test_a_loss_of_the_final_state_alone():
+    q, k, v = torch.randn(3, 1, 40, 1, 16, dtype=torch.float32).unbind()
+    v.requires_grad_()
+    _, state = kernels.chunk_simple_gla(q, k, v, output_final_state=True)
+    state.sum().backward()
+    assert torch.allclose(v.grad, k.sum(-1, keepdim=True).expand(v.shape), atol=1e-5)
+
+
+@CHUNKED
+def test_segments_and_borders_change_nothing(operator, monkeypatch):
+    """The walk in one piece, in segments, with and without borders inside: the same results to rounding."""
+    shape = Shape(T=16 * 32 + 5, HV=2)
+    inputs, found = drawn(operator, shape=shape), []
+    for programs, borders in ((1, 1024), (8, 64), (2, 128)):
+        monkeypatch.setattr(tiles, "PROGRAMS", programs)
+        monkeypatch.setattr(tiles, "BORDERS", borders)
+        found.append(ran(operator, inputs, shape=shape))
+    for other in found[1:]:
+        for name, x in other.items():
+            if name[1:] not in operator.summed:  # one sum over all tokens, near 0 or not as it happens
+                assert verify.ratio(x, found[0][name]) < 1e-5, name
+
+
+def test_a_reset_forgets_everything():
+    """What came before a reset, however large, is not in any later result, nor in any gradient."""
+    inputs = {name: x.float() for name, x in drawn(OPERATORS[0]).items()}
+    inputs["g"][:, 40] = -torch.inf
+    huge = {name: x.clone() for name, x in inputs.items()}
+    huge["v"][:, :40], huge["initial_state"] = 1e12, huge["initial_state"] * 1e12
+    results = []
+    for fed in (inputs, huge):
+        fed = {name: x.requires_grad_() for name, x in fed.items()}
+        o, state = kernels.chunk_simple_gla(**fed, output_final_state=True)
+        (dq,) = torch.autograd.grad(o[:, 40:].sum() + state.sum(), [fed["q"]])
+        results.append((o[:, 40:], state, dq[:, 40:]))
+    for a, b in zip(*results):
+        assert torch.equal(a, b)
+
+
+def test_retention_has_its_decays():
+    q, k, v = torch.randn(3, 1, 40, 3, 16)
+    g_gamma = torch.log(1 - 2.0 ** (-5 - torch.arange(3.0)))
+    expected, _ = kernels.chunk_simple_gla(q, k, v, g_gamma=g_gamma)
+    assert verify.ratio(kernels.chunk_retention(q, k, v)[0], expected) < 1e-5
+
+
+def test_a_state_may_be_stored_values_first():
+    q, k, v = torch.randn(3, 2, 40, 1, 16)
+    v, s = v[..., :12], torch.randn(2, 1, 16, 12)
+    plain = kernels.chunk_simple_gla(q, k, v, initial_state=s, output_final_state=True)
+    turned = kernels.chunk_simple_gla(q, k, v, initial_state=s.mT, output_final_state=True, state_v_first=True)
+    assert torch.equal(plain[0], turned[0])
+    assert torch.equal(plain[1], turned[1].mT)
+
+
+def test_mixed_dtypes_follow_the_values():
+    q, k, v = torch.randn(3, 1, 20, 1, 16)
+    o, _ = kernels.chunk_simple_gla(q.half(), k, v)
+    assert o.dtype == torch.float32
+    assert kernels.chunk_simple_gla(q, k, v.half())[0].dtype == torch.float16
+
+
+def test_seq_idx_starts_with_an_empty_state():
+    inputs = {name: x.float() for name, x in drawn(OPERATORS[2], shape=Shape(B=2, T=70, state=False)).items()}
+    seq_idx = (torch.arange(70) >= 33).int().expand(2, 70)
+    packed = kernels.mamba_chunk_scan_combined(**inputs, seq_idx=seq_idx, dt_softplus=True)
+    per_token = ("x", "dt", "B", "C", "z")
+    for part in (slice(0, 33), slice(33, 70)):
+        cut = {name: x[:, part] if name in per_token else x for name, x in inputs.items()}
+        assert verify.ratio(packed[:, part], kernels.mamba_chunk_scan_combined(**cut, dt_softplus=True)) < 1e-5
+
+
+def test_a_padded_row_writes_zeros_and_touches_no_state():
+    rows, H, P, N = 3, 2, 8, 16
+    x, dt = torch.randn(2, rows, H, P)
+    B, C = torch.randn(2, rows, 1, N)
+    A = -torch.rand(H, P, N)
+    slots = torch.randn(5, H, P, N)
+    before = slots.clone()
+    y = kernels.selective_state_update(
+        slots, x, dt, A, B, C, dt_softplus=True, state_batch_indices=torch.tensor([4, -1, 0])
+    )
+    assert (y[1] == 0).all()
+    assert torch.equal(slots[1:4], before[1:4])
+    one = before[4:5].clone()
+    alone = kernels.selective_state_update(one, x[:1], dt[:1], A, B[:1], C[:1], dt_softplus=True)
+    assert torch.equal(alone[0], y[0])
+    assert torch.equal(one[0], slots[4])
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "words"),
+    [
+        ({"k": torch.zeros(1, 8, 2, 12)}, ValueError, "k: expected"),
+        ({"g": torch.zeros(1, 7, 2)}, ValueError, "g: expected"),
+        ({"v": [1.0]}, TypeError, "v: expected a torch tensor, got list"),
+        ({"q": torch.zeros(1, 8, 2, 16, dtype=torch.int32)}, TypeError, "q: expected floating-point"),
+        ({"v": torch.zeros(1, 8, 3, 16), "g": None}, ValueError, "multiple of the H heads, got 3 and 2"),
+        ({"v": torch.zeros(1, 8, 2, 16, dtype=torch.float64)}, TypeError, "v: expected float32, float16 or bfloat16"),
+        ({"initial_state": torch.zeros(2, 2, 16, 16)}, ValueError, "initial_state: expected"),
+        ({"cu_seqlens": torch.tensor([0.0, 8.0])}, TypeError, "cu_seqlens: expected an int32 or int64 tensor, got"),
+        ({"cu_seqlens": [0, 8]}, TypeError, "cu_seqlens: expected an int32 or int64 tensor, got list"),
+        ({"cu_seqlens": torch.tensor([8])}, ValueError, "cu_seqlens: expected shape"),
+        ({"g_gamma": torch.zeros(2)}, ValueError, "g, g_gamma: expected one of them, got both"),
+    ],
+)
+def test_bad_input_is_refused_by_name(change, kind, words):
+    arguments = {name: torch.zeros(1, 8, 2, 16) for name in ("q", "k", "v")} | {"g": torch.zeros(1, 8, 2)} | change
+    with pytest.raises(kind, match=words):
+        kernels.chunk_simple_gla(**arguments)
+
+
+def test_packed_sequences_need_one_row():
+    q = torch.zeros(2, 8, 1, 16)
+    with pytest.raises(ValueError, match="cu_seqlens: packed sequences need a batch of 1, got B = 2"):
+        kernels.chunk_simple_gla(q, q, q, cu_seqlens=torch.tensor([0, 8]))
+
+
+def test_triton_must_not_be_there_first():
+    """Without a GPU, Triton reads whether to interpret when it is imported."""
+    if not kernels.INTERPRETED:
+        pytest.skip("there is a GPU")
+    code = "import os; os.environ.pop('TRITON_INTERPRET', None); import triton, kernels"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "import kernels first, or set TRITON_INTERPRET=1" in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Triton compiles on Linux")
+def test_every_kernel_compiles_for_hopper():
+    done = subprocess.run([sys.executable, "-m", "tests.compile_kernels"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
