@@ -64,12 +64,12 @@ class Operator:
 # --- Regimes ---
 
 GATES = {
-    "zero": lambda shape, r: torch.zeros(shape),
-    "slow": lambda shape, r: torch.full(shape, -1e-3),
-    "mixed": lambda shape, r: F.logsigmoid(2 + torch.randn(shape, generator=r)),
-    "strong": lambda shape, r: torch.full(shape, -5.0),
-    "strongest": lambda shape, r: torch.full(shape, -20.0),
-    "resets": lambda shape, r: torch.where(torch.rand(shape, generator=r) < 0.1, -torch.inf, -1e-3),
+    "zero": lambda r, *shape: torch.zeros(shape, dtype=torch.float64),
+    "slow": lambda r, *shape: torch.full(shape, -1e-3, dtype=torch.float64),
+    "mixed": lambda r, *shape: F.logsigmoid(2 + normal(r, *shape)),
+    "strong": lambda r, *shape: torch.full(shape, -5.0, dtype=torch.float64),
+    "strongest": lambda r, *shape: torch.full(shape, -20.0, dtype=torch.float64),
+    "resets": lambda r, *shape: torch.where(normal(r, *shape) < -1.3, -torch.inf, -1e-3),
 }
 KEYS = ("unit", "correlated", "identical", "zero", "long")
 
@@ -94,7 +94,7 @@ def _draw_simple_gla(shape: Shape, gates: str, keys: str, r: torch.Generator) ->
         "q": normal(r, B, T, H, K),
         "k": draw_keys(keys, r, B, T, H, K),
         "v": normal(r, B, T, HV, V),
-        "g": GATES[gates]((B, T, HV), r).double(),
+        "g": GATES[gates](r, B, T, HV),
     }
     return drawn | ({"initial_state": normal(r, shape.N, HV, K, V)} if shape.state else {})
 
@@ -113,7 +113,7 @@ def _draw_mamba2(shape: Shape, gates: str, keys: str, r: torch.Generator) -> dic
     """Δ A is the regime's log-decay, with rates A from −4 to −16, as at initialisation, and Δ at most 5."""
     B, T, G, H, N, P = shape.B, shape.T, shape.H, shape.HV, shape.K, shape.V
     A = -torch.linspace(4.0, 16.0, H, dtype=torch.float64)
-    step = (GATES[gates]((B, T, H), r).double() / A).clamp(1e-4, 5.0)
+    step = (GATES[gates](r, B, T, H) / A).clamp(1e-4, 5.0)
     drawn = {
         "x": normal(r, B, T, H, P),
         "dt": step + torch.log(-torch.expm1(-step)) - 0.5,  # what softplus(dt + 0.5) makes the step
@@ -139,7 +139,7 @@ def _mamba2_reference(tensors, shape, packed):
     y, state = chunk_additive(
         C, B, step[..., None] * x, step * A, scale=1.0, initial_state=before, output_final_state=shape.state
     )
-    return (y + D[:, None] * x) * F.silu(z), state.mT if shape.state else None
+    return (y + D[..., None] * x) * F.silu(z), state.mT if shape.state else None
 
 
 def _update(tensors, shape, packed):
@@ -159,7 +159,7 @@ _MAMBA2 = dict(
     reference=_mamba2_reference,
     gates=("dt", "A", "dt_bias"),
     float32=("A", "D", "dt", "dt_bias", "initial_states"),
-    summed=("A", "dt_bias"),
+    summed=("A", "D", "dt_bias"),
     values="x",
     packs=False,
 )

@@ -103,7 +103,7 @@ def verify(
         case = f"{operator.name} {str(dtype)[6:]} {shape} {gates} gates, {keys} keys"
         if name[1:] in by_token and name in got:
             sizes, theirs = theirs.abs().sum((0, 1)), theirs.sum((0, 1))
-            error = ratio(got[name] - theirs + sizes, sizes, smallest)
+            error = ratio(got[name] - theirs + sizes, sizes, smallest * max(1, shape.B * shape.T))
         else:
             error = ratio(got[name], theirs, smallest)
         yield Error(case, name, error, role * BAR[dtype])

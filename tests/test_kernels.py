@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -13,6 +14,10 @@ from kernels.operators import OPERATORS, Shape
 EVERY = pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
 CHUNKED = pytest.mark.parametrize(
     "operator", [o for o in OPERATORS if o.differentiable and "recurrent" not in o.name], ids=lambda o: o.name
+)
+# Another test's module may have made float64 the default.
+randn, rand, zeros, ones = (
+    partial(make, dtype=torch.float32) for make in (torch.randn, torch.rand, torch.zeros, torch.ones)
 )
 SMALL = Shape(B=2, T=70, H=1, HV=2, K=16, V=24)
 
@@ -69,7 +74,7 @@ def test_layout_does_not_matter():
     strided = {
         name: torch.stack([x, x], -1)[..., 0].transpose(0, 1).contiguous().transpose(0, 1) for name, x in inputs.items()
     }
-    do = torch.randn(inputs["v"].shape)
+    do = randn(inputs["v"].shape)
     wide = torch.nn.functional.pad(do, (3, 2))[..., 3:-2]
     found = []
     for fed, gradient in ((inputs, do), (strided, wide)):
@@ -80,12 +85,12 @@ def test_layout_does_not_matter():
     fed = {name: x.detach().requires_grad_() for name, x in inputs.items()}
     kernels.chunk_simple_gla(**fed)[0].sum().backward()  # its gradient is one number, expanded
     plain = {name: x.detach().requires_grad_() for name, x in inputs.items()}
-    kernels.chunk_simple_gla(**plain)[0].backward(torch.ones(inputs["v"].shape))
+    kernels.chunk_simple_gla(**plain)[0].backward(ones(inputs["v"].shape))
     assert all(torch.equal(fed[name].grad, plain[name].grad) for name in fed)
 
 
 def test_a_loss_of_the_final_state_alone():
-    q, k, v = torch.randn(3, 1, 40, 1, 16, dtype=torch.float32).unbind()
+    q, k, v = randn(3, 1, 40, 1, 16).unbind()
     v.requires_grad_()
     _, state = kernels.chunk_simple_gla(q, k, v, output_final_state=True)
     state.sum().backward()
@@ -124,15 +129,15 @@ def test_a_reset_forgets_everything():
 
 
 def test_retention_has_its_decays():
-    q, k, v = torch.randn(3, 1, 40, 3, 16)
-    g_gamma = torch.log(1 - 2.0 ** (-5 - torch.arange(3.0)))
+    q, k, v = randn(3, 1, 40, 3, 16)
+    g_gamma = torch.log(1 - 2.0 ** (-5 - torch.arange(3.0, dtype=torch.float32)))
     expected, _ = kernels.chunk_simple_gla(q, k, v, g_gamma=g_gamma)
     assert verify.ratio(kernels.chunk_retention(q, k, v)[0], expected) < 1e-5
 
 
 def test_a_state_may_be_stored_values_first():
-    q, k, v = torch.randn(3, 2, 40, 1, 16)
-    v, s = v[..., :12], torch.randn(2, 1, 16, 12)
+    q, k, v = randn(3, 2, 40, 1, 16)
+    v, s = v[..., :12], randn(2, 1, 16, 12)
     plain = kernels.chunk_simple_gla(q, k, v, initial_state=s, output_final_state=True)
     turned = kernels.chunk_simple_gla(q, k, v, initial_state=s.mT, output_final_state=True, state_v_first=True)
     assert torch.equal(plain[0], turned[0])
@@ -140,7 +145,7 @@ def test_a_state_may_be_stored_values_first():
 
 
 def test_mixed_dtypes_follow_the_values():
-    q, k, v = torch.randn(3, 1, 20, 1, 16)
+    q, k, v = randn(3, 1, 20, 1, 16)
     o, _ = kernels.chunk_simple_gla(q.half(), k, v)
     assert o.dtype == torch.float32
     assert kernels.chunk_simple_gla(q, k, v.half())[0].dtype == torch.float16
@@ -158,10 +163,10 @@ def test_seq_idx_starts_with_an_empty_state():
 
 def test_a_padded_row_writes_zeros_and_touches_no_state():
     rows, H, P, N = 3, 2, 8, 16
-    x, dt = torch.randn(2, rows, H, P)
-    B, C = torch.randn(2, rows, 1, N)
-    A = -torch.rand(H, P, N)
-    slots = torch.randn(5, H, P, N)
+    x, dt = randn(2, rows, H, P)
+    B, C = randn(2, rows, 1, N)
+    A = -rand(H, P, N)
+    slots = randn(5, H, P, N)
     before = slots.clone()
     y = kernels.selective_state_update(
         slots, x, dt, A, B, C, dt_softplus=True, state_batch_indices=torch.tensor([4, -1, 0])
@@ -177,27 +182,27 @@ def test_a_padded_row_writes_zeros_and_touches_no_state():
 @pytest.mark.parametrize(
     ("change", "kind", "words"),
     [
-        ({"k": torch.zeros(1, 8, 2, 12)}, ValueError, "k: expected"),
-        ({"g": torch.zeros(1, 7, 2)}, ValueError, "g: expected"),
+        ({"k": zeros(1, 8, 2, 12)}, ValueError, "k: expected"),
+        ({"g": zeros(1, 7, 2)}, ValueError, "g: expected"),
         ({"v": [1.0]}, TypeError, "v: expected a torch tensor, got list"),
         ({"q": torch.zeros(1, 8, 2, 16, dtype=torch.int32)}, TypeError, "q: expected floating-point"),
-        ({"v": torch.zeros(1, 8, 3, 16), "g": None}, ValueError, "multiple of the H heads, got 3 and 2"),
+        ({"v": zeros(1, 8, 3, 16), "g": None}, ValueError, "multiple of the H heads, got 3 and 2"),
         ({"v": torch.zeros(1, 8, 2, 16, dtype=torch.float64)}, TypeError, "v: expected float32, float16 or bfloat16"),
-        ({"initial_state": torch.zeros(2, 2, 16, 16)}, ValueError, "initial_state: expected"),
+        ({"initial_state": zeros(2, 2, 16, 16)}, ValueError, "initial_state: expected"),
         ({"cu_seqlens": torch.tensor([0.0, 8.0])}, TypeError, "cu_seqlens: expected an int32 or int64 tensor, got"),
         ({"cu_seqlens": [0, 8]}, TypeError, "cu_seqlens: expected an int32 or int64 tensor, got list"),
         ({"cu_seqlens": torch.tensor([8])}, ValueError, "cu_seqlens: expected shape"),
-        ({"g_gamma": torch.zeros(2)}, ValueError, "g, g_gamma: expected one of them, got both"),
+        ({"g_gamma": zeros(2)}, ValueError, "g, g_gamma: expected one of them, got both"),
     ],
 )
 def test_bad_input_is_refused_by_name(change, kind, words):
-    arguments = {name: torch.zeros(1, 8, 2, 16) for name in ("q", "k", "v")} | {"g": torch.zeros(1, 8, 2)} | change
+    arguments = {name: zeros(1, 8, 2, 16) for name in ("q", "k", "v")} | {"g": zeros(1, 8, 2)} | change
     with pytest.raises(kind, match=words):
         kernels.chunk_simple_gla(**arguments)
 
 
 def test_packed_sequences_need_one_row():
-    q = torch.zeros(2, 8, 1, 16)
+    q = zeros(2, 8, 1, 16)
     with pytest.raises(ValueError, match="cu_seqlens: packed sequences need a batch of 1, got B = 2"):
         kernels.chunk_simple_gla(q, q, q, cu_seqlens=torch.tensor([0, 8]))
 
