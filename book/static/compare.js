@@ -169,8 +169,8 @@
       button.setAttribute("aria-pressed", t === token);
       button.classList.toggle("past", t < token);
     });
-    back.disabled = token === 0;
-    on.disabled = token === data.tokens.length - 1;
+    back.setAttribute("aria-disabled", token === 0); // not disabled, which would take the keyboard's focus away
+    on.setAttribute("aria-disabled", token === data.tokens.length - 1);
   };
 
   // --- What was fed ---

@@ -61,7 +61,7 @@ function render({ model, el }) {
   });
 
   // The steps
-  const go = (position) => set({ position });
+  const go = (position) => set({ position: Math.max(0, Math.min(LAST, position)) });
   const back = button("◀", "One step back", () => go(get().position - 1));
   const on = button("▶", "One step on", () => go(get().position + 1));
   const tokens = writes.map(({ name, room }, t) => {
@@ -118,8 +118,8 @@ function render({ model, el }) {
     if (gatesFor !== `${settings.rule} ${t}`) buildGates(settings, t);
     gatesFor = `${settings.rule} ${t}`;
     for (const fill of sliders) fill(settings);
-    back.disabled = position === 0;
-    on.disabled = position === LAST;
+    unusable(back, position === 0);
+    unusable(on, position === LAST);
     tokens.forEach((node, i) => node.setAttribute("aria-pressed", position > 0 && i === t));
     status.textContent =
       position === 0 ? "The state is empty. Step on." : `Token ${t + 1}, ${STAGES[stage]} (step ${position} of ${LAST}). ${says[STAGES[stage]](now)}`;

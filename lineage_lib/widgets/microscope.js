@@ -171,8 +171,8 @@ function render({ model, el }) {
       node.hidden = !used.some((gate) => obeyed.has(gate));
     }
     gates.hidden = obeyed.size === 0;
-    back.disabled = t === 0;
-    on.disabled = t === T - 1;
+    unusable(back, t === 0);
+    unusable(on, t === T - 1);
     const said = names[t] < 0 ? "a distractor, whose key nobody asks for" : `a new value for ${people[names[t]]}`;
     status.textContent = `Token ${t + 1} of ${T}: ${said}.`;
 

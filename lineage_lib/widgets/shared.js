@@ -119,6 +119,9 @@ const button = (text, label, click) => {
   return node;
 };
 
+/** A button that does nothing at the moment. A disabled one would take the keyboard's focus away from the piece. */
+const unusable = (node, is) => node.setAttribute("aria-disabled", is);
+
 /** Arrow keys, Home and End move a position; sliders and menus inside keep their own keys. */
 const arrows = (node, last, get, set) =>
   node.addEventListener("keydown", (event) => {

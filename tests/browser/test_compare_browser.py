@@ -98,6 +98,11 @@ def test_the_keyboard_is_enough(opened):
     page.keyboard.press("ArrowLeft")
     assert_states(page, len(example.TOKENS) - 3, "mamba-2", "gated-deltanet")
     assert page.evaluate("document.activeElement.getAttribute('aria-pressed')") == "true"
+    page.get_by_label("One token on").focus()
+    for _ in range(3):  # past the end: the button keeps the focus
+        page.keyboard.press("Enter")
+    page.keyboard.press("ArrowLeft")
+    assert_states(page, len(example.TOKENS) - 2, "mamba-2", "gated-deltanet")
     page.get_by_label("One rule").focus()
     page.keyboard.press("ArrowDown")
     assert not page.url.endswith(".html")
