@@ -19,13 +19,19 @@ if not torch.cuda.is_available():
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
+from kernels.gla import chunk_gla, fused_recurrent_gla  # noqa: E402
 from kernels.mamba2 import mamba_chunk_scan_combined, selective_state_update  # noqa: E402
+from kernels.mlstm import chunk_mlstm, fused_recurrent_mlstm  # noqa: E402
 from kernels.scalar_decay import chunk_retention, chunk_simple_gla, fused_recurrent_simple_gla  # noqa: E402
 
 __all__ = [
     "INTERPRETED",
+    "chunk_gla",
+    "chunk_mlstm",
     "chunk_retention",
     "chunk_simple_gla",
+    "fused_recurrent_gla",
+    "fused_recurrent_mlstm",
     "fused_recurrent_simple_gla",
     "mamba_chunk_scan_combined",
     "selective_state_update",

@@ -8,6 +8,34 @@ import torch.nn.functional as F
 
 import kernels
 from lineage_lib.chunked import chunk_additive
+from lineage_lib.rules import RULES
+from lineage_lib.sequences import Sequences
+
+# --- Regimes ---
+
+GATES = {
+    "zero": lambda r, *shape: torch.zeros(shape, dtype=torch.float64),
+    "slow": lambda r, *shape: torch.full(shape, -1e-3, dtype=torch.float64),
+    "mixed": lambda r, *shape: F.logsigmoid(2 + normal(r, *shape)),
+    "strong": lambda r, *shape: torch.full(shape, -5.0, dtype=torch.float64),
+    "strongest": lambda r, *shape: torch.full(shape, -20.0, dtype=torch.float64),
+    "resets": lambda r, *shape: torch.where(normal(r, *shape) < -1.3, -torch.inf, -1e-3),
+}
+KEYS = ("unit", "correlated", "identical", "zero", "long")
+
+
+def normal(r: torch.Generator, *shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=r, dtype=torch.float64)
+
+
+def draw_keys(kind: str, r: torch.Generator, *shape: int) -> torch.Tensor:
+    k = normal(r, *shape)
+    if kind in ("correlated", "identical"):  # cosines of about 0.83, and 1
+        k = normal(r, *shape[:1], 1, *shape[2:]) + (0.45 * k if kind == "correlated" else 0 * k)
+    return {"zero": 0.0, "long": 2.0}.get(kind, 1.0) * F.normalize(k, dim=-1)
+
+
+# --- Cases ---
 
 
 @dataclass(frozen=True)
@@ -37,7 +65,8 @@ class Operator:
     """One public function.
 
     draw            (shape, gates, keys, generator) -> name -> float64 tensor
-    ours, reference (tensors by name, shape, cu_seqlens or None) -> (o, final state or None)
+    ours, reference (tensors by name, shape, cu_seqlens or None) -> (o, final state, a dict of its parts, or None)
+    regimes, keys   of GATES and KEYS, those that are worth a case
     gates           names of the inputs whose gradients have the wider bar
     float32         names of the inputs that are never in 16 bits
     summed          names of the inputs that all tokens share: their gradients are sums over tokens, which may happen
@@ -52,6 +81,8 @@ class Operator:
     float32: tuple[str, ...] = ()
     summed: tuple[str, ...] = ()
     values: str = "v"
+    regimes: tuple[str, ...] = tuple(GATES)
+    keys: tuple[str, ...] = ("identical", "zero", "long")
     packs: bool = True
     differentiable: bool = True
     single: bool = False  # takes one token
@@ -59,30 +90,6 @@ class Operator:
 
     def dtype_of(self, name: str, dtype: torch.dtype) -> torch.dtype:
         return torch.float32 if name in self.float32 else dtype
-
-
-# --- Regimes ---
-
-GATES = {
-    "zero": lambda r, *shape: torch.zeros(shape, dtype=torch.float64),
-    "slow": lambda r, *shape: torch.full(shape, -1e-3, dtype=torch.float64),
-    "mixed": lambda r, *shape: F.logsigmoid(2 + normal(r, *shape)),
-    "strong": lambda r, *shape: torch.full(shape, -5.0, dtype=torch.float64),
-    "strongest": lambda r, *shape: torch.full(shape, -20.0, dtype=torch.float64),
-    "resets": lambda r, *shape: torch.where(normal(r, *shape) < -1.3, -torch.inf, -1e-3),
-}
-KEYS = ("unit", "correlated", "identical", "zero", "long")
-
-
-def normal(r: torch.Generator, *shape: int) -> torch.Tensor:
-    return torch.randn(shape, generator=r, dtype=torch.float64)
-
-
-def draw_keys(kind: str, r: torch.Generator, *shape: int) -> torch.Tensor:
-    k = normal(r, *shape)
-    if kind in ("correlated", "identical"):  # cosines of about 0.83, and 1
-        k = normal(r, *shape[:1], 1, *shape[2:]) + (0.45 * k if kind == "correlated" else 0 * k)
-    return {"zero": 0.0, "long": 2.0}.get(kind, 1.0) * F.normalize(k, dim=-1)
 
 
 # --- Simple GLA ---
@@ -104,6 +111,14 @@ def _like_fla(function: Callable) -> Callable:
         return function(**tensors, output_final_state=shape.state, cu_seqlens=packed)
 
     return call
+
+
+# --- GLA ---
+
+
+def _draw_gla(shape: Shape, gates: str, keys: str, r: torch.Generator) -> dict[str, torch.Tensor]:
+    drawn = _draw_simple_gla(shape, gates, keys, r)
+    return drawn | {"g": GATES[gates](r, *drawn["v"].shape[:3], shape.K)}
 
 
 # --- Mamba-2 ---
@@ -154,6 +169,58 @@ def _update(tensors, shape, packed):
     return y[:, None], state
 
 
+# --- mLSTM ---
+
+
+def _draw_mlstm(shape: Shape, gates: str, keys: str, r: torch.Generator) -> dict[str, torch.Tensor]:
+    """f is such that logsigmoid(f) is the regime's log-decay; in a regime of its own every i is ±30, and m is 30.
+
+    Near n·q = 0 the outputs have a pole, where float32 has no digits: keys, n and, up to one sign for all channels,
+    queries are positive.
+    """
+    extreme = gates == "open or shut"
+    drawn = _draw_simple_gla(shape, "mixed" if extreme else gates, keys, r)
+    g, S = drawn.pop("g"), drawn.pop("initial_state", None)
+    i = normal(r, *g.shape)
+    drawn |= {"q": drawn["q"].abs() * normal(r, *drawn["q"].shape[:-1], 1).sign(), "k": drawn["k"].abs()}
+    drawn |= {"i": 30 * i.sign() if extreme else 2 * i, "f": (g - torch.log(-torch.expm1(g))).clamp(max=40.0)}
+    if shape.state:
+        m = normal(r, *S.shape[:-2]) + 30 * extreme
+        drawn |= {"S": S, "n": normal(r, *S.shape[:-1]).abs(), "m": m}
+    return drawn
+
+
+def _mlstm(function: Callable) -> Callable:
+    """Without the gradient of the first m: it is a sum over all of S and n, near 0 or not as it happens."""
+
+    def call(tensors, shape, packed):
+        q, k, v, i, f = (tensors[name] for name in "qkvif")
+        before = (tensors["S"], tensors["n"], tensors["m"].detach()) if shape.state else None
+        o, state = function(q, k, v, i, f, initial_state=before, output_final_state=shape.state, cu_seqlens=packed)
+        return o, dict(zip(("state S", "state n", "state m"), state)) if shape.state else None
+
+    return call
+
+
+def _mlstm_reference(tensors, shape, packed):
+    """The chunked form, which takes the stabiliser as given; the final state depends on it."""
+    o, state = _mlstm(RULES["mlstm"].chunked)(tensors, shape, packed)
+    if state is None:
+        return o, None
+    log_f = F.logsigmoid(tensors["f"])
+    last = []  # m_T = max(m_0 + log f_1 + … + log f_T, …, ĩ_{T-1} + log f_T, ĩ_T)
+    for rows, t in Sequences(shape.B, shape.T, packed).pieces():
+        since = F.pad(log_f[:, t].flip(1).cumsum(1).flip(1), (0, 0, 0, 1))
+        last.append((torch.cat([tensors["m"].detach()[rows, None], tensors["i"][:, t]], 1) + since).amax(1))
+    m = torch.cat(last)
+    lost = (state["state m"] - m).exp()
+    return o, {
+        "state S": lost[..., None, None] * state["state S"],
+        "state n": lost[..., None] * state["state n"],
+        "state m": m,
+    }
+
+
 _MAMBA2 = dict(
     draw=_draw_mamba2,
     reference=_mamba2_reference,
@@ -166,11 +233,23 @@ _MAMBA2 = dict(
 _SIMPLE_GLA = dict(
     draw=_draw_simple_gla, reference=_like_fla(chunk_additive), gates=("g",), float32=("g", "initial_state")
 )
+_MLSTM = dict(
+    draw=_draw_mlstm,
+    reference=_mlstm_reference,
+    gates=("i", "f"),
+    float32=("i", "f", "S", "n", "m"),
+    regimes=(*GATES, "open or shut"),
+)
+_GLA = _SIMPLE_GLA | dict(draw=_draw_gla)
 OPERATORS = [
     Operator("chunk_simple_gla", ours=_like_fla(kernels.chunk_simple_gla), **_SIMPLE_GLA),
     Operator(
         "fused_recurrent_simple_gla", ours=_like_fla(kernels.fused_recurrent_simple_gla), by_token=True, **_SIMPLE_GLA
     ),
+    Operator("chunk_gla", ours=_like_fla(kernels.chunk_gla), **_GLA),
+    Operator("fused_recurrent_gla", ours=_like_fla(kernels.fused_recurrent_gla), by_token=True, **_GLA),
     Operator("mamba_chunk_scan_combined", ours=_mamba2, **_MAMBA2),
     Operator("selective_state_update", ours=_update, **_MAMBA2, differentiable=False, single=True),
+    Operator("chunk_mlstm", ours=_mlstm(kernels.chunk_mlstm), **_MLSTM),
+    Operator("fused_recurrent_mlstm", ours=_mlstm(kernels.fused_recurrent_mlstm), by_token=True, **_MLSTM),
 ]

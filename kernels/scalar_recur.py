@@ -1,9 +1,11 @@
-"""One decay a head and token, token by token: what decoding runs.
+"""Token by token, with one decay a head or one a key channel: what decoding runs.
 
     S_t = exp(g_t) S_{t-1} + w_t k_t v_tᵀ        o_t = scale S_tᵀ q_t
 
 One program holds a tile of values of one state; it reads it once, takes the tokens one after another and
 writes it once. For a single token the bytes are those of the state, read and written: everything else is small.
+With mLSTM's gates i and f the program works out g, w and the stabiliser m itself and keeps the normaliser n beside
+S, as in :mod:`kernels.mlstm`.
 """
 
 import torch
@@ -14,13 +16,32 @@ from kernels.arguments import on
 from kernels.sequences import tokens_of
 from kernels.tiles import recur_tiles
 
+LOWEST = tl.constexpr(-3.4028234663852886e38)  # the stabiliser of an empty state: −inf would leave inf − inf
+
+
+@triton.jit
+def log_sigmoid(x):
+    """min(x, 0) − log(1 + e), e = exp(−|x|). 1 + e is rounded: the last factor takes that out of its logarithm."""
+    e = tl.exp(-tl.abs(x))
+    u = 1.0 + e
+    return tl.minimum(x, 0.0) - tl.where(u > 1.0, tl.log(u) * (e / tl.maximum(u - 1.0, 1e-7)), e)
+
+
+@triton.jit
+def carry(m, rest, log_f):
+    """log f + m, and what its rounding lost: ``rest`` for the next step, or equal steps would all err alike."""
+    step = log_f + rest
+    carried = m + step
+    return carried, step - (tl.maximum(carried, LOWEST) - m)
+
 
 @triton.jit
 def recur(
-    q, k, v, g, w, s_in, o, s_out, cu_seqlens,
+    q, k, v, g, w, i, f, s_in, n_in, m_in, o, nq, s_out, n_out, m_out, cu_seqlens,
     B, T, HV, scale,
     q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, s_k, s_v,
     K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, GROUP: tl.constexpr,
+    CHANNELS: tl.constexpr,
 ):  # fmt: skip
     """One program: one sequence and head, BV values, token by token; the state is read and written once."""
     NV: tl.constexpr = (V + BV - 1) // BV
@@ -34,7 +55,13 @@ def recur(
     b_S = tl.zeros((BK, BV), tl.float32)
     if s_in is not None:
         b_S += tl.load(s_in + tile, mask=m_tile, other=0.0)
-    for t in range(first, first + length):
+    b_n, m, rest = tl.zeros((BK,), tl.float32), tl.full((), LOWEST, tl.float32), tl.zeros((), tl.float32)
+    if n_in is not None:
+        b_n += tl.load(n_in + i_nh * K + o_k, mask=m_k, other=0.0)
+    if m_in is not None:
+        m = tl.maximum(tl.load(m_in + i_nh), m)
+    for step in range(length):
+        t = first + step
         token = (i_b * T + t) * HV + i_h
         b_k = tl.load(k + i_b * k_b + t * k_t + (i_h // GROUP) * k_h + o_k, mask=m_k, other=0.0).to(tl.float32)
         b_q = tl.load(q + i_b * q_b + t * q_t + (i_h // GROUP) * q_h + o_k, mask=m_k, other=0.0).to(tl.float32) * scale
@@ -42,16 +69,45 @@ def recur(
         if w is not None:
             b_v *= tl.load(w + token)
         if g is not None:
-            b_S *= tl.exp(tl.load(g + token))
+            if CHANNELS:
+                b_S *= tl.exp(tl.load(g + token * K + o_k, mask=m_k, other=0.0))[:, None]
+            else:
+                b_S *= tl.exp(tl.load(g + token))
+        if i is not None:
+            b_i = tl.load(i + token).to(tl.float32)
+            log_f = log_sigmoid(tl.load(f + token).to(tl.float32))
+            carried, lost = carry(m, rest, log_f)
+            new = tl.maximum(tl.maximum(carried, b_i), LOWEST)
+            rest = tl.where(carried > b_i, lost, 0.0)
+            decay, write = tl.exp(log_f + (m - new)), tl.exp(b_i - new)
+            m = new
+            b_S *= decay
+            b_n = b_n * decay + b_k * write
+            b_v *= write
         b_S += b_k[:, None] * b_v[None, :]
         b_o = tl.sum(b_S * b_q[:, None], 0)
+        if i is not None:
+            b_nq = tl.sum(b_n * b_q, 0)
+            b_o /= tl.maximum(tl.abs(b_nq), tl.exp(tl.maximum(-m, -87.0)))
+            tl.store(nq + token, b_nq, mask=i_v == 0)
         tl.store(o + token * V + o_v, b_o.to(o.dtype.element_ty), mask=m_v)
     if s_out is not None:
         tl.store(s_out + tile, b_S, mask=m_tile)
+    if n_out is not None:
+        tl.store(n_out + i_nh * K + o_k, b_n, mask=m_k & (i_v == 0))
+    if m_out is not None:
+        tl.store(m_out + i_nh, m, mask=i_v == 0)
 
 
-def run(q, k, v, g, w=None, *, scale, s_in=None, s_out=None, s_strides=(), cu_seqlens=None):
-    """The outputs (B, T, HV, V); arguments as for :func:`kernels.scalar_walk.run`. s_in may be s_out."""
+def run(
+    q, k, v, g, w=None, *, scale, s_in=None, s_out=None, s_strides=(), cu_seqlens=None,
+    i=None, f=None, n_in=None, m_in=None, nq=None, n_out=None, m_out=None,
+):  # fmt: skip
+    """The outputs (B, T, HV, V); arguments as for :func:`kernels.scalar_walk.run`, g also (B, T, HV, K).
+
+    s_in may be s_out. mLSTM has i, f (B, T, HV), contiguous, in place of g and w, nq (B, T, HV) to be written, and n
+    and m before and after, (N, HV, K) and (N, HV): not the same tensors, because every tile of values reads them.
+    """
     (B, T, H, K), (HV, V) = q.shape, v.shape[2:]
     N = B if cu_seqlens is None else len(cu_seqlens) - 1
     o = torch.empty(B, T, HV, V, dtype=v.dtype, device=v.device)
@@ -60,7 +116,7 @@ def run(q, k, v, g, w=None, *, scale, s_in=None, s_out=None, s_strides=(), cu_se
     s_k, s_v = s_strides or (V, 1)
     with on(v):
         recur[(N * HV * triton.cdiv(V, BV),)](
-            q, k, v, g, w, s_in, o, s_out, cu_seqlens, B, T, HV, scale, *strides, s_k, s_v,
-            K, V, triton.next_power_of_2(K), BV, HV // H, num_warps=warps,
+            q, k, v, g, w, i, f, s_in, n_in, m_in, o, nq, s_out, n_out, m_out, cu_seqlens, B, T, HV, scale, *strides,
+            s_k, s_v, K, V, triton.next_power_of_2(K), BV, HV // H, g is not None and g.ndim == 4, num_warps=warps,
         )  # fmt: skip
     return o

@@ -15,6 +15,14 @@ chip. Where that gives too few programs for a GPU, the sequence is split into se
 walks each from an empty state, reading only keys and values; the second starts each from what the
 earlier ones left. Bytes moved, for one pass: q, k, v, o once, plus the state of each segment.
 
+mLSTM divides by the normaliser, which is the state of a value that is always 1:
+
+    n_t = exp(g_t) n_{t-1} + w_t k_t        o_t = scale S_tᵀ q_t / max(|nq_t|, floor_t), nq_t = scale n_t·q_t
+
+That value is one more channel of the values in the forward walk and in dv's, where its read is what n adds to
+dw; in the walks for dq and dk, whose keys are values, it is one more channel of the keys. It holds a number a
+token, 1 or dnq, and its state is a vector.
+
 With G the cumulative log-decay inside a chunk, every exponential is of a difference that is at most 0:
 reading from the state that enters exp(G_t), between tokens exp(G_t − G_s), towards the end exp(G_C − G_s).
 """
@@ -38,7 +46,7 @@ NEGLIGIBLE = tl.constexpr(-16.0)  # exp of it is 1.1e-7, less than float32 resol
 @triton.jit
 def walk(
     # pointers
-    q, k, v, g, w, x, s_in, local, total, o, dots, whole, anchors, s_out, cu_seqlens,
+    q, k, v, g, w, x, dnq, floor, s_in, n_in, local, total, o, dots, whole, anchors, nq, s_out, n_out, cu_seqlens,
     # sizes and scales
     B, T, HV, scale_read, scale_write,
     # strides: batch, token, head of each; s_in and s_out: key, value
@@ -46,15 +54,19 @@ def walk(
     # meta
     K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, C: tl.constexpr, SEGMENTS: tl.constexpr,
     EVERY: tl.constexpr, GQ: tl.constexpr, GK: tl.constexpr, GV: tl.constexpr, GX: tl.constexpr,
-    REVERSE: tl.constexpr, READ: tl.constexpr, WEIGHTED: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr,
+    REVERSE: tl.constexpr, READ: tl.constexpr, WEIGHTED: tl.constexpr, NORM: tl.constexpr, STAGES: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One program: a segment of one sequence and head, BV values. READ: write o; otherwise only the state.
 
     A head of q serves GQ heads of the state, and so on. WEIGHTED says what w multiplies: "v", "k", "q" or "o".
     With dots, the state is kept at every border of EVERY tokens, for gate_gradient. What is read of a token's
-    own write, by itself or right after it at a border or the end, is left out of dots and states.
+    own write, by itself or right after it at a border or the end, is left out of dots and states. NORM: the
+    normaliser's channel is one of the values, "v", or of the keys, "k", or there is none, "".
     """
     NV: tl.constexpr = (V + BV - 1) // BV
+    E: tl.constexpr = K if NORM == "v" else V if NORM == "k" else 0
+    SIZE: tl.constexpr = K * V + E  # of a state that is kept: S, values × keys, then n
     pid = tl.program_id(0)
     i_v, i_s = pid % NV, (pid // NV) % SEGMENTS
     i_nh = (pid // (NV * SEGMENTS)).to(tl.int64)
@@ -67,32 +79,42 @@ def walk(
     p_v = v + i_b * v_b + first * v_t + (i_h // GV) * v_h + o_v[:, None]
     token = (i_b * T + first) * HV + i_h  # g, w, o and dots are contiguous: (B, T, HV, …)
     tile = o_k[None, :] * s_k + o_v[:, None] * s_v
+    kept_tile = o_v[:, None] * K + o_k[None, :]
     m_tile = m_k[None, :] & m_v[:, None]
+    o_n, m_n = (o_k, m_k) if NORM == "v" else (o_v, m_v)
+    mine = m_n & (i_v == 0) if NORM == "v" else m_n  # n of all keys is with every tile of values: one stores it
 
     # The state that enters, values × keys: as a left operand it never leaves the registers.
     b_S = tl.zeros((BV, BK), tl.float32)
     if READ and s_in is not None:
         b_S += tl.load(s_in + i_nh * K * V + tile, mask=m_tile, other=0.0)
+    b_n = tl.zeros((BK if NORM == "v" else BV,), tl.float32)
+    if READ and n_in is not None:
+        b_n += tl.load(n_in + i_nh * E + o_n, mask=m_n, other=0.0)
     if READ and SEGMENTS > 1:
         for s in range(0, i_s):
             left = i_nh * SEGMENTS + s
-            b_local = tl.load(local + left * K * V + o_v[:, None] * K + o_k[None, :], mask=m_tile, other=0.0)
+            b_local = tl.load(local + left * SIZE + kept_tile, mask=m_tile, other=0.0)
             b_S = b_S * tl.load(total + left) + b_local
+            if NORM != "":
+                b_n = b_n * tl.load(total + left) + tl.load(local + left * SIZE + K * V + o_n, mask=m_n, other=0.0)
 
     n = tl.cdiv(length, C)
     per = tl.cdiv(n, SEGMENTS)
     kept = tl.full((), 1.0, tl.float32)
     for step in tl.range(i_s * per, tl.minimum((i_s + 1) * per, n), num_stages=STAGES):
         c = n - 1 - step if REVERSE else step
-        t = c * C + o_c
+        t = (c * C + o_c).to(tl.int64)
         live, last = t < length, t == tl.minimum((c + 1) * C, length) - 1
         if READ and dots is not None:
             border = (c + 1) * C
             at_border = (border % EVERY == 0) & (border < length)
             place = (i_b * HV + i_h) * (T // EVERY + 1) + (first + border) // EVERY
-            p_anchor = anchors + place * K * V + o_v[:, None] * K + o_k[None, :]
+            p_anchor = anchors + place * SIZE
             if REVERSE:
-                tl.store(p_anchor, b_S, mask=m_tile & at_border)
+                tl.store(p_anchor + kept_tile, b_S, mask=m_tile & at_border)
+                if NORM != "":
+                    tl.store(p_anchor + K * V + o_n, b_n, mask=m_n & at_border)
         b_k = tl.load(p_k + t[:, None] * k_t, mask=live[:, None] & m_k[None, :], other=0.0)
         b_v = tl.load(p_v + t[None, :] * v_t, mask=live[None, :] & m_v[:, None], other=0.0)
         # G in two parts: a sum with a strong decay in it would lose digits of all differences that follow
@@ -111,11 +133,18 @@ def walk(
                 b_v = (b_v * b_w[None, :]).to(b_v.dtype)
             elif WEIGHTED == "k":
                 b_k = (b_k * b_w[:, None]).to(b_k.dtype)
+        if NORM != "":  # what the writers, and the readers of keys, have in its channel
+            b_1 = b_w
+            if dnq is not None:
+                b_1 = tl.load(dnq + token + t * HV, mask=live, other=0.0)
+            writer, reader = (b_w, b_1) if NORM == "k" and not REVERSE else (b_1, b_w)
         if READ:
             b_q = tl.load(p_q + t[:, None] * q_t, mask=live[:, None] & m_k[None, :], other=0.0)
             if w is not None and WEIGHTED == "q":
                 b_q = (b_q * b_w[:, None]).to(b_q.dtype)
             b_A = tl.dot(b_k, tl.trans(b_q), input_precision=PRECISION)  # writers × readers
+            if NORM == "k":
+                b_A += writer[:, None] * reader[None, :]
             later = b_G[:, None] - b_G[None, :] if REVERSE else b_G[None, :] - b_G[:, None]
             strong = b_H[:, None] - b_H[None, :] if REVERSE else b_H[None, :] - b_H[:, None]
             seen = o_c[:, None] >= o_c[None, :] if REVERSE else o_c[:, None] <= o_c[None, :]
@@ -125,7 +154,15 @@ def walk(
                 own = tl.sum(tl.where(o_c[:, None] == o_c[None, :], b_A, 0.0), 0) * scale_read
                 b_A = tl.where(o_c[:, None] == o_c[None, :], 0.0, b_A)
             b_o = tl.dot(b_S.to(b_q.dtype), tl.trans(b_q), input_precision=PRECISION) * inward[None, :]
+            if NORM == "k":
+                b_o += b_n[:, None] * (reader * inward)[None, :]
+            if NORM == "v":
+                b_nq = tl.sum(b_q.to(tl.float32) * b_n[None, :], 1) * inward
+                b_nq = (b_nq + tl.sum(b_A * writer[:, None], 0)) * scale_read
             b_o = tl.dot(b_v, b_A.to(b_v.dtype), b_o, input_precision=PRECISION) * scale_read
+            if floor is not None:
+                b_o /= tl.maximum(tl.abs(b_nq), tl.load(floor + token + t * HV, mask=live, other=1.0))[None, :]
+                tl.store(nq + token + t * HV, b_nq, mask=live & (i_v == 0))
             if dots is not None or whole is not None:
                 p_x = x + i_b * x_b + (first + t[None, :]) * x_t + (i_h // GX) * x_h + o_v[:, None]
                 b_x = tl.load(p_x, mask=live[None, :] & m_v[:, None], other=0.0).to(tl.float32)
@@ -137,7 +174,10 @@ def walk(
                     tl.store(dots + p_dots, b_dots, mask=live)
                     b_o += b_v.to(tl.float32) * own[None, :]
                 if whole is not None:
-                    tl.store(whole + p_dots, tl.sum(b_x * b_o, 0), mask=live)
+                    b_dots = tl.sum(b_x * b_o, 0)
+                    if NORM == "v":
+                        b_dots += tl.where(i_v == 0, b_nq, 0.0)
+                    tl.store(whole + p_dots, b_dots, mask=live)
             if w is not None and WEIGHTED == "o":
                 b_o *= b_w[None, :]
             p_o = o + (token + t[None, :] * HV) * V + o_v[:, None]
@@ -148,24 +188,37 @@ def walk(
             k_last = tl.sum(tl.where(last[:, None], b_k.to(tl.float32), 0.0), 0)
             outward = tl.where(last, 0.0, outward)
         b_S = tl.dot((b_v * outward[None, :]).to(b_k.dtype), b_k, b_S * end, input_precision=PRECISION)
+        if NORM == "v":
+            b_n = b_n * end + tl.sum(b_k * (writer * outward)[:, None], 0)
+        if NORM == "k":
+            b_n = b_n * end + tl.sum(b_v * (writer * outward)[None, :], 1)
         if READ and dots is not None and not REVERSE:
-            tl.store(p_anchor, b_S, mask=m_tile & at_border)
+            tl.store(p_anchor + kept_tile, b_S, mask=m_tile & at_border)
             if s_out is not None:
                 tl.store(s_out + i_nh * K * V + tile, b_S, mask=m_tile & (c == n - 1))
             b_S += v_last[:, None] * k_last[None, :]
+            if NORM != "":
+                tl.store(p_anchor + K * V + o_n, b_n, mask=m_n & at_border)
+                if n_out is not None:
+                    tl.store(n_out + i_nh * E + o_n, b_n, mask=m_n & (c == n - 1))
+                b_n += v_last * tl.sum(tl.where(last, writer, 0.0), 0)
         kept *= end
 
     if READ:
         if s_out is not None and (dots is None or REVERSE):
             tl.store(s_out + i_nh * K * V + tile, b_S, mask=m_tile & (i_s == SEGMENTS - 1))
+        if n_out is not None and (dots is None or REVERSE):
+            tl.store(n_out + i_nh * E + o_n, b_n, mask=mine & (i_s == SEGMENTS - 1))
     else:
         left = i_nh * SEGMENTS + i_s
-        tl.store(local + left * K * V + o_v[:, None] * K + o_k[None, :], b_S, mask=m_tile)
+        tl.store(local + left * SIZE + kept_tile, b_S, mask=m_tile)
         tl.store(total + left, kept)
+        if NORM != "":
+            tl.store(local + left * SIZE + K * V + o_n, b_n, mask=mine)
 
 
 @triton.jit
-def _restart(sum_after, cut_after, value, cut):
+def restart(sum_after, cut_after, value, cut):
     """Of a scan from the end: a sum that starts afresh before every cut."""
     return tl.where(cut > 0, value, sum_after + value), tl.maximum(cut_after, cut)
 
@@ -206,48 +259,53 @@ def gate_gradient(
     elif last is not None:
         after += tl.load(last + i_nh)
     cut = tl.where(tl.load(g + place, mask=live, other=0.0) < NEGLIGIBLE, 1.0, 0.0)
-    b_d, cut_after = tl.associative_scan((tl.where(cut > 0, 0.0, b_d), cut), 0, _restart, reverse=True)
+    b_d, cut_after = tl.associative_scan((tl.where(cut > 0, 0.0, b_d), cut), 0, restart, reverse=True)
     tl.store(dg + place, b_d + tl.where(cut_after > 0, 0.0, after), mask=live)
 
 
 class Walked(NamedTuple):
     """o (B, T, HV, V), before w; on request, for each tile of values (tiles, B, T, HV), ``dots``, o·x without what is
-    read of a token's own write, with ``states`` (B, HV, borders, V, K); or ``whole``, o·x."""
+    read of a token's own write, with ``states`` (B, HV, borders, V K, and n's numbers); or ``whole``, o·x. What was
+    read of the normaliser, ``nq`` (B, T, HV)."""
 
     o: torch.Tensor
     dots: torch.Tensor | None = None
     whole: torch.Tensor | None = None
     states: torch.Tensor | None = None
+    nq: torch.Tensor | None = None
 
 
 def run(
     q, k, v, g, w=None, *, scale_read=1.0, scale_write=1.0, s_in=None, s_out=None, s_strides=(), cu_seqlens=None,
-    reverse=False, weighted="", dots_with=None, whole_with=None,
+    reverse=False, weighted="", dots_with=None, whole_with=None, norm="", n_in=None, n_out=None, floor=None, dnq=None,
 ) -> Walked:  # fmt: skip
     """One walk with the tensors in their places: allocate, launch.
 
     q, k (B, T, ·, K), v (B, T, ·, V), their heads divide the most that any has, HV; g, w (B, T, HV) float32,
     contiguous; s_in, s_out (N, HV, …) float32, contiguous, ``s_strides`` for a key and a value apart.
     ``weighted``: what w multiplies, "v", "k", "q" or "o". ``dots_with`` or ``whole_with`` (B, T, ·, V) asks for the
-    products of the outputs with it.
+    products of the outputs with it. ``norm``: where the normaliser's channel is, "v" or "k", its state ``n_in``,
+    ``n_out`` (N, HV, ·); with ``floor`` (B, T, HV) the outputs are divided by it; ``dnq`` (B, T, HV), its gradient.
     """
     (B, T, _, K), V = q.shape, v.shape[-1]
     HV = max(x.shape[2] for x in (q, k, v))
     N = B if cu_seqlens is None else len(cu_seqlens) - 1
     tiles = table.walk_tiles(N * HV, T if cu_seqlens is None else -(-T // N), K, V, v.dtype)
-    NV = triton.cdiv(V, tiles.BV)
+    NV, size = triton.cdiv(V, tiles.BV), K * V + {"": 0, "v": K, "k": V}[norm]
 
     def scratch(*shape):
         return torch.empty(shape, dtype=torch.float32, device=v.device)
 
     out = Walked(torch.empty(B, T, HV, V, dtype=v.dtype, device=v.device))
     if dots_with is not None:
-        out = out._replace(dots=scratch(NV, B, T, HV), states=scratch(B, HV, T // table.BORDERS + 1, V, K))
+        out = out._replace(dots=scratch(NV, B, T, HV), states=scratch(B, HV, T // table.BORDERS + 1, size))
     if whole_with is not None:
         out = out._replace(whole=scratch(NV, B, T, HV))
+    if floor is not None:
+        out = out._replace(nq=scratch(B, T, HV))
     local = total = None
     if tiles.SEGMENTS > 1:
-        local, total = scratch(N * HV, tiles.SEGMENTS, V, K), scratch(N * HV, tiles.SEGMENTS)
+        local, total = scratch(N * HV, tiles.SEGMENTS, size), scratch(N * HV, tiles.SEGMENTS)
     placed = (q, k, v, next((x for x in (dots_with, whole_with) if x is not None), q))
     strides = [x.stride(axis) for x in placed for axis in range(3)]
     groups = [HV // x.shape[2] for x in placed]
@@ -255,10 +313,10 @@ def run(
     for read in [False, True] if tiles.SEGMENTS > 1 else [True]:
         with on(v):
             walk[(N * HV * tiles.SEGMENTS * NV,)](
-                q, k, v, g, w, placed[3], s_in, local, total, *out, s_out, cu_seqlens,
+                q, k, v, g, w, placed[3], dnq, floor, s_in, n_in, local, total, *out, s_out, n_out, cu_seqlens,
                 B, T, HV, scale_read, scale_write, *strides, s_k, s_v,
                 K, V, tiles.BK, tiles.BV, tiles.C, tiles.SEGMENTS, table.BORDERS, *groups,
-                reverse, read, weighted, tiles.STAGES, precision(v.dtype), num_warps=tiles.WARPS,
+                reverse, read, weighted, norm, tiles.STAGES, precision(v.dtype), num_warps=tiles.WARPS,
             )  # fmt: skip
     return out
 
@@ -272,11 +330,15 @@ def gate(g: torch.Tensor, read: Walked, written: Walked, last, scale, cu_seqlens
     with on(dg):
         gate_gradient[(N * HV * triton.cdiv(T, table.BORDERS),)](
             g, reads, writes, S, written.states, last, dg, cu_seqlens, B, T, HV, scale,
-            S.shape[-1] * S.shape[-2], len(reads), len(writes), table.BORDERS, 4096,
+            S.shape[-1], len(reads), len(writes), table.BORDERS, 4096,
         )  # fmt: skip
     return dg
 
 
 def precision(dtype: torch.dtype) -> str:
-    """Of products of float32 tensors: torch's own switch decides, as it does for torch.matmul."""
-    return "ieee" if dtype == torch.float32 and not torch.backends.cuda.matmul.allow_tf32 else "tf32"
+    """Of products of float32 tensors: torch's own switch decides, as it does for torch.matmul.
+
+    Without TF32, three TF32 products with what each operand lacks: float32's accuracy on the tensor cores, where
+    float32 products themselves would spill registers by the thousand.
+    """
+    return "tf32x3" if dtype == torch.float32 and not torch.backends.cuda.matmul.allow_tf32 else "tf32"

@@ -13,3 +13,30 @@ def tokens_of(i_n, T, cu_seqlens):
         length = tl.load(cu_seqlens + i_n + 1).to(tl.int64) - first
         row = i_n * 0
     return row, first, length
+
+
+@triton.jit
+def slot_of(i_n, i_b, first, T, C: tl.constexpr, cu_seqlens):
+    """Where the chunks of sequence i_n begin in a list of all chunks, of which a row has T // C + 1 or, packed with
+    others, each sequence one more than it may need: no host has to know the lengths."""
+    slot = i_b * (T // C + 1)
+    if cu_seqlens is not None:
+        slot = first // C + i_n
+    return slot
+
+
+@triton.jit
+def chunk_of(slot, N, T, C: tl.constexpr, cu_seqlens):
+    """(row, first token, number of tokens, chunk within the sequence) of a slot; that chunk may have no tokens."""
+    i_b, c = slot // (T // C + 1), slot % (T // C + 1)
+    first, length = c * 0, c * 0 + T
+    if cu_seqlens is not None:
+        low, high = slot * 0, slot * 0 + N  # the last sequence whose chunks begin at this slot or before
+        while high - low > 1:
+            middle = (low + high) // 2
+            begins = tl.load(cu_seqlens + middle).to(tl.int64) // C + middle
+            low = tl.where(begins <= slot, middle, low)
+            high = tl.where(begins <= slot, high, middle)
+        i_b, first, length = tokens_of(low, T, cu_seqlens)
+        c = slot - slot_of(low, i_b, first, T, C, cu_seqlens)
+    return i_b, first, length, c

@@ -1,13 +1,20 @@
-"""Tile sizes by shape: a few rules found by timing on an H200, no tuning on a call.
+"""Tile sizes by shape: what ``kernels.tune`` found for this device and shape, else a few rules; no tuning on a call.
 
-The walks over chunks wait for one product after another, so a GPU is full when it has about a program a
-multiprocessor (132 on Hopper), not more; where heads and sequences are too few, segments make up for it.
+The rules were found by timing on an H200. The walks over chunks wait for one product after another, so a GPU is full
+when it has about a program a multiprocessor (132 on Hopper), not more; where heads and sequences are too few, segments
+make up for it.
 """
 
+import contextlib
+import functools
+from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 import triton
+
+from lineage_lib.passport import read_list
 
 
 class WalkTiles(NamedTuple):
@@ -22,13 +29,25 @@ class WalkTiles(NamedTuple):
 
 
 PROGRAMS = 96  # that a walk should have at least
+LEAST = 8  # chunks in a segment
 BORDERS = 1024  # tokens between the borders at which the sum for the gates' gradient starts afresh
 
 
-def walk_tiles(states: int, T: int, K: int, V: int, dtype: torch.dtype) -> WalkTiles:
-    """For ``states`` states K × V, each of T tokens.
+def walk_tiles(states: int, T: int, K: int, V: int, dtype: torch.dtype, kernel: str = "scalar_walk") -> WalkTiles:
+    """For ``states`` states K × V, each of T tokens, in the walk of ``kernel``: the table's, else by rule."""
+    if (kernel, K, V) in _instead:
+        return _instead[kernel, K, V]
+    found = table().get((device_name(), kernel, str(dtype)[6:], K, V, bucket(states))) if table() else None
+    if found is None:
+        return by_rule(states, T, K, V, dtype)
+    segments = found.SEGMENTS
+    while segments > 1 and segments * LEAST * found.C > T:
+        segments //= 2
+    return found._replace(SEGMENTS=segments)
 
-    The state's tile is in registers, 64 of each thread's: 16,384 numbers for 8 warps. Keys as wide as 256, and
+
+def by_rule(states: int, T: int, K: int, V: int, dtype: torch.dtype) -> WalkTiles:
+    """The state's tile is in registers, 64 of each thread's: 16,384 numbers for 8 warps. Keys as wide as 256, and
     float32, whose products take more registers and shared memory, have half or a quarter of that.
     """
     wide = dtype == torch.float32
@@ -36,7 +55,7 @@ def walk_tiles(states: int, T: int, K: int, V: int, dtype: torch.dtype) -> WalkT
     BV = max(16, min(triton.next_power_of_2(V), (4096 if wide else 16384) // BK))
     programs = states * triton.cdiv(V, BV)
     segments = 1
-    while programs * segments < PROGRAMS and 2 * segments * 8 * C <= T:  # at least eight chunks in each
+    while programs * segments < PROGRAMS and 2 * segments * LEAST * C <= T:
         segments *= 2
     return WalkTiles(C, BK, BV, segments, 8 if BV * BK >= 16384 else 4, 2 if BK > 128 else 3)
 
@@ -46,3 +65,79 @@ def recur_tiles(states: int, V: int) -> tuple[int, int]:
     width = 8 if states <= 64 else 32 if states < 512 else 64
     BV = min(triton.next_power_of_2(V), width)
     return BV, 4 if BV >= 32 else 1
+
+
+def channel_chunk(dtype: torch.dtype) -> int:
+    """Tokens a chunk where each channel has its decay."""
+    return 32 if dtype == torch.float32 else 64
+
+
+# --- The table: kernels/tiles.json, written by kernels.tune ---
+
+TABLE = Path(__file__).with_name("tiles.json")
+KEY = ("device", "kernel", "dtype", "K", "V", "states")
+_instead: dict[tuple[str, int, int], WalkTiles] = {}
+
+
+def bucket(states: int) -> int:
+    """Numbers of states up to the same power of two share an entry."""
+    return triton.next_power_of_2(max(states, 1))
+
+
+@functools.cache
+def table() -> dict[tuple, WalkTiles]:
+    """Device, kernel, dtype, K, V, bucket of states -> tiles."""
+    return {tuple(entry[name] for name in KEY): WalkTiles(**entry["tiles"]) for entry in entries(TABLE)}
+
+
+def entries(path: Path) -> list[dict]:
+    """What a table holds, [] if there is none; a ``ValueError`` names the entry that cannot be and why."""
+    found = read_list(path, "entries")
+    for place, entry in enumerate(found):
+        for name in (*KEY, "tiles"):
+            if name not in entry:
+                raise ValueError(f"{path}: entry {place} has no {name}")
+        for name, good, expected in _conditions(entry):
+            value = entry["tiles"].get(name)
+            if not isinstance(value, int) or not good(value):
+                raise ValueError(f"{path}: entry {place}: {name}: expected {expected}, got {value}")
+        if len(entry["tiles"]) != len(WalkTiles._fields):
+            raise ValueError(f"{path}: entry {place}: expected the tiles {WalkTiles._fields}, got {[*entry['tiles']]}")
+    return found
+
+
+def _conditions(entry: dict) -> list[tuple]:
+    """(name, what must hold of it, in words)."""
+
+    def power(least):
+        return lambda x: x >= least and x & (x - 1) == 0
+
+    keys = max(16, triton.next_power_of_2(entry["K"]))
+    return [
+        ("C", lambda x: power(16)(x) and BORDERS % x == 0, f"a power of two from 16 to {BORDERS}"),
+        ("BK", lambda x: x == keys, f"{keys}, all of the keys"),
+        ("BV", power(16), "a power of two of at least 16"),
+        ("SEGMENTS", power(1), "a power of two"),
+        ("WARPS", lambda x: x in (1, 2, 4, 8, 16), "1, 2, 4, 8 or 16"),
+        ("STAGES", lambda x: 1 <= x <= 8, "1 to 8"),
+    ]
+
+
+@contextlib.contextmanager
+def instead(tiles: WalkTiles, K: int, V: int, kernel: str = "scalar_walk") -> Iterator[None]:
+    """Inside, these tiles are what ``walk_tiles`` gives for states K × V, whatever the table and the rules say."""
+    _instead[kernel, K, V] = tiles
+    try:
+        yield
+    finally:
+        del _instead[kernel, K, V]
+
+
+def device_name() -> str | None:
+    """Of the present GPU; None where kernels are interpreted."""
+    return _name_of(torch.cuda.current_device()) if torch.cuda.is_available() else None
+
+
+@functools.cache
+def _name_of(device: int) -> str:
+    return torch.cuda.get_device_name(device)

@@ -9,15 +9,18 @@ What the interpreter cannot see: TF32, races, compile errors, reads out of bound
 """
 
 import argparse
+import concurrent.futures
 import contextlib
 import itertools
+import subprocess
 import sys
 from collections.abc import Iterator
 
 import torch
 
 import kernels
-from kernels.operators import GATES, KEYS, OPERATORS, Operator, Shape
+from kernels import tiles
+from kernels.operators import OPERATORS, Operator, Shape
 
 GPU = not kernels.INTERPRETED
 DEVICE = "cuda" if GPU else "cpu"
@@ -29,23 +32,24 @@ DTYPES = [torch.float32, torch.float16, torch.bfloat16] if GPU else [torch.float
 
 def cases(operator: Operator, dtype: torch.dtype) -> Iterator[tuple[Shape, str, str]]:
     """(shape, gates, keys): on a CPU one of each kind, on a GPU the whole matrix."""
-    C = 32 if dtype == torch.float32 else 64
+    C = 16 if operator.by_token and not GPU else 32 if dtype == torch.float32 else 64
     if operator.single:
         yield from ((Shape(B=b, T=1, H=h, HV=2, K=k, V=v), "mixed", "unit") for b, h, k, v in _ONE_TOKEN)
         return
     shapes = [Shape(T=T) for T in (0, 1, C - 1, C, C + 1, 3 * C + 5)] + [
-        Shape(B=2, H=2, HV=4, K=16, V=32),
+        Shape(B=2, T=C + 6, H=1 + GPU, HV=2 + 2 * GPU, K=16, V=32),
         Shape(K=8, V=4, T=20),
         Shape(K=20, V=12, T=C + 3, state=False),
     ]
     if GPU or not operator.by_token:  # long enough for segments, and in float16 for a border of the gates' gradient
-        shapes.append(Shape(T=16 * C + 7, HV=2))
+        shapes.append(Shape(T=16 * C + 7))
     if operator.packs:
         shapes.append(Shape(T=2 * C + 9, HV=2, lengths=(0, C, 1, 0, C + 8)))
     yield from ((shape, "mixed", "unit") for shape in shapes)
-    for gates, keys in [(g, "unit") for g in GATES] + [("mixed", k) for k in KEYS]:
-        yield Shape(B=2, T=C + 7, H=1, HV=2), gates, keys
+    for gates, keys in [(g, "unit") for g in operator.regimes] + [("mixed", k) for k in operator.keys]:
+        yield Shape(B=1 + GPU, T=C + 7, HV=2), gates, keys
     if GPU:
+        yield from ((shape, "mixed", "unit") for shape in tuned_shapes(dtype) if not operator.by_token)
         wide = [
             Shape(B=2, T=1000, H=2, HV=2, K=128, V=128),
             Shape(T=513, H=2, HV=4, K=64, V=128),
@@ -54,7 +58,17 @@ def cases(operator: Operator, dtype: torch.dtype) -> Iterator[tuple[Shape, str, 
             Shape(T=4096, K=128, V=128),
             Shape(T=8192, K=64, V=64),
         ] + [Shape(T=700, HV=2, K=128, V=128, lengths=(3, 0, 297, 400))] * operator.packs
-        yield from ((shape, gates, keys) for shape, gates, keys in itertools.product(wide, GATES, KEYS[:3]))
+        yield from ((shape, gates, "unit") for shape, gates in itertools.product(wide, operator.regimes))
+        yield from ((wide[0], "mixed", keys) for keys in operator.keys)
+
+
+def tuned_shapes(dtype: torch.dtype) -> Iterator[Shape]:
+    """A shape for each configuration that the table has for this device, with all its segments and a tail."""
+    for entry in tiles.entries(tiles.TABLE):
+        if entry["device"] == tiles.device_name() and entry["dtype"] == str(dtype)[6:]:
+            found, states = tiles.WalkTiles(**entry["tiles"]), entry["states"]
+            T = tiles.LEAST * found.C * found.SEGMENTS + 5
+            yield Shape(T=T, H=states, HV=states, K=entry["K"], V=entry["V"])
 
 
 _ONE_TOKEN = [(1, 1, 16, 16), (3, 2, 20, 12), (2, 1, 128, 64)]
@@ -96,7 +110,7 @@ def verify(
         got = run(operator, operator.ours, inputs, shape, dtype)
     smallest = torch.finfo(dtype).tiny  # nothing smaller than a normal number of the kernel's dtype is asked for
     for name, theirs in expected.items():
-        role = 1 if name in ("o", "state") else 3 if name[1:] in operator.gates else 2
+        role = 1 if name == "o" or name.startswith("state") else 3 if name[1:] in operator.gates else 2
         if role == 3:  # a sum of terms like v·dv, faded: float32's rounding of one of them is no error
             v, dv = inputs[operator.values], expected.get(f"d{operator.values}")
             smallest = max(smallest, 1.2e-7 * (v.to(dv) * dv).sum(-1).square().mean().sqrt().item() / (3 * BAR[dtype]))
@@ -109,27 +123,95 @@ def verify(
         yield Error(case, name, error, role * BAR[dtype])
 
 
+def all_errors(operator: Operator, dtype: torch.dtype) -> list[Error]:
+    """The errors of every case."""
+    return [error for case in cases(operator, dtype) for error in verify(operator, dtype, *case)]
+
+
+# --- What is not a matter of rounding ---
+
+
+def properties(operator: Operator, dtype: torch.dtype) -> Iterator[Error]:
+    """Runs repeat bit for bit; layout in memory and offsets beyond 2^31 change nothing but, at most, a last digit."""
+    small = Shape(B=2, T=1 if operator.single else 20, H=1, HV=2, K=16, V=24)
+    large = Shape(B=2, T=1000, H=2, HV=4, K=128, V=128) if GPU and not operator.single else small
+
+    def ran(inputs, shape=small, arrange=lambda x: x):
+        return run(operator, operator.ours, inputs, shape, dtype, arrange)
+
+    def compared(what, expected, got, allowed):
+        for name, x in expected.items():
+            error = ratio(got[name], x) if allowed else 0.0 if torch.equal(got[name], x) else float("inf")
+            yield Error(f"{operator.name} {str(dtype)[6:]} {what}", name, error, allowed)
+
+    inputs = draw(operator, dtype, large, "mixed", "unit", 0)
+    first = ran(inputs, large)
+    for _ in range(99 if GPU else 1):
+        yield from compared("run again", first, ran(inputs, large), 0.0)
+    if GPU:
+        inputs = draw(operator, dtype, small, "mixed", "unit", 0)
+        first = ran(inputs)
+    yield from compared("strided", first, ran(inputs, arrange=strided), BAR[dtype])
+    if not operator.single and dtype != torch.float32:
+        yield from compared("with offsets beyond 2^31", first, ran(inputs, arrange=FarApart()), BAR[dtype])
+    copied = ran(inputs, arrange=lambda x: repeated(x).contiguous())
+    yield from compared("expanded", copied, ran(inputs, arrange=repeated), BAR[dtype])
+
+
+def strided(x: torch.Tensor) -> torch.Tensor:
+    """The same numbers, with no axis contiguous."""
+    return torch.stack([x, x], -1)[..., 0].transpose(0, 1).contiguous().transpose(0, 1) if x.ndim > 1 else x
+
+
+def repeated(x: torch.Tensor) -> torch.Tensor:
+    """The first channel everywhere, with a stride of 0."""
+    return x[..., :1].expand(x.shape)
+
+
+class FarApart:
+    """Tokens so far apart in memory that offsets pass 2^31: of memory only the touched pages are taken."""
+
+    STRIDE = 2**31 // 16  # elements from token to token, more than any of these has numbers
+
+    def __init__(self):
+        self.storage, self.used = {}, 0
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        if x.ndim != 4 or x.shape[1] < 2 or x.dtype == torch.float32:
+            return x
+        B, T, H, D = x.shape
+        if x.dtype not in self.storage:
+            self.storage[x.dtype] = torch.empty(self.STRIDE * T, dtype=x.dtype, device=x.device).untyped_storage()
+        view = torch.empty(0, dtype=x.dtype, device=x.device)
+        view.set_(self.storage[x.dtype], self.used, (B, T, H, D), (H * D, self.STRIDE, D, 1))
+        self.used += B * H * D
+        return view.copy_(x)
+
+
 def draw(operator, dtype, shape, gates, keys, seed) -> dict[str, torch.Tensor]:
     """float64 inputs, rounded to the dtypes in which the kernel gets them."""
     drawn = operator.draw(shape, gates, keys, torch.Generator().manual_seed(seed))
     return {name: x.to(operator.dtype_of(name, dtype)).double() for name, x in drawn.items()}
 
 
-def run(operator, function, inputs, shape, dtype, device=DEVICE) -> dict[str, torch.Tensor]:
-    """Name -> outputs, final state and the gradients of all inputs; incoming gradients are drawn, rounded to dtype."""
+def run(operator, function, inputs, shape, dtype, arrange=lambda x: x) -> dict[str, torch.Tensor]:
+    """Name -> outputs, final state and the gradients of all inputs; incoming gradients are drawn, rounded to dtype.
+
+    ``arrange`` lays a tensor out in memory, inputs and incoming gradients alike.
+    """
     fed = {}
     for name, x in inputs.items():
         to = torch.float64 if dtype == torch.float64 else operator.dtype_of(name, dtype)
-        fed[name] = x.to(device, to).requires_grad_(operator.differentiable)
+        fed[name] = arrange(x.to(DEVICE, to)).detach().requires_grad_(operator.differentiable)
     packed = None
     if shape.lengths:
-        packed = torch.tensor([0, *itertools.accumulate(shape.lengths)], dtype=torch.int32, device=device)
+        packed = torch.tensor([0, *itertools.accumulate(shape.lengths)], dtype=torch.int32, device=DEVICE)
     o, state = function(fed, shape, packed)
-    found = {"o": o, "state": state} if state is not None else {"o": o}
-    if not operator.differentiable:
-        return found
+    found = {"o": o} | (state if isinstance(state, dict) else {} if state is None else {"state": state})
+    if not operator.differentiable or (operator.by_token and not GPU):
+        return found  # forms by token have the chunked form's backward: where time is short it is verified there
     incoming = [torch.randn(x.shape, generator=torch.Generator().manual_seed(7)).half() for x in found.values()]
-    pairs = [(x, g.to(device, x.dtype)) for x, g in zip(found.values(), incoming) if x.requires_grad]
+    pairs = [(x, arrange(g.to(DEVICE, x.dtype))) for x, g in zip(found.values(), incoming) if x.requires_grad]
     if pairs:  # without tokens and state nothing depends on anything
         gradients = torch.autograd.grad(
             [x for x, _ in pairs], list(fed.values()), [g for _, g in pairs], allow_unused=True
@@ -158,23 +240,30 @@ def nan_filled():
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kernels.verify", description=__doc__.partition("\n")[0])
     parser.add_argument("operators", nargs="*", metavar="OPERATOR", help="names of operators; all by default")
-    names = parser.parse_args(arguments).operators
-    unknown = set(names) - {operator.name for operator in OPERATORS}
-    if unknown:
-        parser.error(f"no operator {min(unknown)}; there are {', '.join(o.name for o in OPERATORS)}")
-    failures = 0
-    for operator in OPERATORS:
-        for dtype in DTYPES if not names or operator.name in names else []:
-            errors = [e for case in cases(operator, dtype) for e in verify(operator, dtype, *case)]
-            worst = {e.what: max(x.error for x in errors if x.what == e.what) for e in errors}
-            print(
-                f"{operator.name} {str(dtype)[6:]}: {', '.join(f'{k} {v:.1e}' for k, v in worst.items())}", flush=True
-            )
-            for error in (e for e in errors if e.failed):
-                failures += 1
-                print(f"  FAILED {error}", flush=True)
+    parser.add_argument("--jobs", type=int, default=1, help="operators at a time, each in a process of its own")
+    given = parser.parse_args(arguments)
+    known = [operator.name for operator in OPERATORS]
+    for name in given.operators:
+        if name not in known:
+            parser.error(f"no operator {name}; there are {', '.join(known)}")
+    names = given.operators or known
+    if given.jobs > 1 and len(names) > 1:
+        with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
+            return max(pool.map(lambda name: subprocess.call([sys.executable, "-m", "kernels.verify", name]), names))
+    failures = sum(report(operator, dtype) for operator in OPERATORS if operator.name in names for dtype in DTYPES)
     print(f"on {torch.cuda.get_device_name() if GPU else 'the CPU, interpreted'}: {failures} failures")
     return int(failures > 0)
+
+
+def report(operator: Operator, dtype: torch.dtype) -> int:
+    """Print the largest errors by result, and each that is not allowed; the number of these."""
+    errors = all_errors(operator, dtype)
+    worst = {e.what: max(x.error for x in errors if x.what == e.what) for e in errors}
+    print(f"{operator.name} {str(dtype)[6:]}: {', '.join(f'{k} {v:.1e}' for k, v in worst.items())}", flush=True)
+    failed = [error for error in [*errors, *properties(operator, dtype)] if error.failed]
+    for error in failed:
+        print(f"  FAILED {error}", flush=True)
+    return len(failed)
 
 
 if __name__ == "__main__":

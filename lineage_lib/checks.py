@@ -5,23 +5,34 @@
 message says which case failed, where, by how much, and which known mistake gives that output.
 """
 
-import contextlib
-import copy
-import inspect
-import io
 import json
 import linecache
 import os
-import tracemalloc
-import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lineage_lib.exercises import Case, Exercise, Mistake, find
 from lineage_lib.hints import hint
-from lineage_lib.validate import readable
+from lineage_lib.outcomes import (
+    ROUNDING,
+    DeviceLost,
+    Malformed,
+    NotCompiled,
+    Outcome,
+    argument_names,
+    axes_of,
+    call,
+    did_the_same,
+    kind_of,
+    label_of,
+    said,
+    scale_of,
+    shortened,
+    unchanged,
+    wrong_entries,
+)
 
 __all__ = ["CheckFailed", "Malformed", "Verdict", "check", "hint", "judge"]
 
@@ -42,10 +53,6 @@ class NotAttempted(_Explained, NotImplementedError):
 
     def _render_traceback_(self):
         return f"NotImplementedError: {self}".splitlines()
-
-
-class Malformed(Exception):
-    """A returned value cannot be compared at all; the message says what was expected instead."""
 
 
 @dataclass(frozen=True)
@@ -80,32 +87,33 @@ def check(exercise_id: str, function: Callable, *, case: int | None = None) -> N
 
 def judge(exercise: Exercise, function: Callable, *, seed: int = 0, only: int | None = None) -> Verdict:
     """The verdict on one function, without printing or raising."""
-    if not callable(function):
-        return Verdict(
-            exercise,
-            "wrong",
-            f"{exercise.id} {exercise.name}: check needs the function itself, got {_kind(function)}\n"
-            f'  again    check("{exercise.id}", {exercise.name})',
-        )
+    refused = _refuse(exercise, function)
+    if refused is not None:
+        return refused
     cases = exercise.seeded_cases(seed)
     if only is not None and not (isinstance(only, int) and 0 <= only < len(cases)):
         raise ValueError(f"case: expected a number from 0 to {len(cases) - 1}, got {only!r}")
-    failure, returned = None, []
+    failure, returned, told = None, [], []
     slips = [_Slip(m, function) for m in exercise.mistakes if m.sign != "memory" for function in m.functions]
     exact, rounded = (_Suspects(exercise, slips, loose) for loose in (False, True))
     for number, case in enumerate(cases):  # every case narrows the suspects, also when one alone is asked for
-        expected = _call(exercise, exercise.oracle, case)
-        got = _call(exercise, function, case)
-        returned.append((number, case, got, [part.copy() for part in got.parts]))
+        expected = call(exercise, exercise.oracle, case)
+        got = call(exercise, function, case)
         if got.cause == "not attempted":
-            return Verdict(exercise, "not attempted", _stub_message(exercise, got))
-        known = {slip: _call(exercise, slip.function, case) for slip in rounded.left}
+            return _not_attempted(exercise)
+        kept = [part.copy() for part in got.parts]  # a later call may overwrite what this one returned
+        returned.append((number, case, got, kept))
         problem = _compare(exercise, case, expected, got)
-        for suspects in (exact, rounded):
-            suspects.narrow(known, expected, got, problem)
+        told.append((case, expected, replace(got, parts=kept), problem))
         if problem is not None and failure is None and only in (None, number):
             failure = (number, case, problem, got)
-        if failure is not None and not rounded.left:
+        if failure is None:
+            continue
+        if got.lost:
+            break
+        while told and rounded.left:  # only now: no known mistake need run beside a right answer
+            _narrow(exact, rounded, function, *told.pop(0))
+        if not rounded.left:
             break
 
     ran = len(cases) if only is None else 1
@@ -121,6 +129,21 @@ def judge(exercise: Exercise, function: Callable, *, seed: int = 0, only: int | 
         mistake = exact.found() or rounded.found()
     message = _explain(exercise, number, case, problem, got, mistake)
     return Verdict(exercise, problem.cause, message, ran, mistake.name if mistake else None)
+
+
+def _refuse(exercise: Exercise, function) -> Verdict | None:
+    """The verdict on what cannot be run at all; None: it can."""
+    needs = None if callable(function) else f"the function itself, got {kind_of(function)}"
+    if needs is None and exercise.launch is not None and function is not exercise.oracle:
+        from lineage_lib import launching  # needs PyTorch, which most chapters do without
+
+        if launching.is_kernel(function):
+            return _not_attempted(exercise) if launching.is_stub(function, exercise.id) else None
+        needs = f"a Triton kernel, got a {type(function).__name__}: put @triton.jit above its def"
+    if needs is None:
+        return None
+    message = f'{exercise.id} {exercise.name}: check needs {needs}\n  again    check("{exercise.id}", {exercise.name})'
+    return Verdict(exercise, "wrong", message)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,11 +166,11 @@ class _Suspects:
         self.left = slips
         self.seen: set[_Slip] = set()
 
-    def narrow(self, known: dict[_Slip, "_Outcome"], expected: "_Outcome", got: "_Outcome", problem) -> None:
+    def narrow(self, known: dict[_Slip, Outcome], expected: Outcome, got: Outcome, problem) -> None:
         """Take a case into account: what each known mistake did in it, and what the learner's function did."""
-        rtol = max(self.exercise.rtol, _ROUNDING) if self.loose else self.exercise.rtol
-        self.left = [slip for slip in self.left if slip in known and _same(known[slip], got, rtol)]
-        if problem is None or (self.loose and _same(expected, got, 10 * rtol)):
+        rtol = max(self.exercise.rtol, ROUNDING) if self.loose else self.exercise.rtol
+        self.left = [slip for slip in self.left if slip in known and did_the_same(known[slip], got, rtol)]
+        if problem is None or (self.loose and did_the_same(expected, got, 10 * rtol)):
             return
         # Many slips raise the same IndexError: an exception alone is no evidence for one of them.
         self.seen |= {slip for slip in self.left if got.error is None or slip.mistake.sign == "error"}
@@ -156,134 +179,11 @@ class _Suspects:
         return next((slip.mistake for slip in self.left if slip in self.seen), None)
 
 
-# --- one call -----------------------------------------------------------------------------------
-
-
-@dataclass
-class _Outcome:
-    """What one call did: the compared parts, or why there are none."""
-
-    cause: str = "ok"
-    parts: list[np.ndarray] = field(default_factory=list)
-    error: BaseException | None = None
-    trouble: str = ""
-    mutated: list[str] = field(default_factory=list)
-    peak_bytes: int = 0
-    printed: str = ""
-
-
-def _call(exercise: Exercise, function: Callable, case: Case) -> _Outcome:
-    args = [copy.deepcopy(a) for a in case.args]  # one by one: no two arguments share memory
-    outcome, out = _Outcome(), io.StringIO()
-    try:
-        # A right answer may take log(0) on the way; what a learner prints is shown on failure only.
-        silent = contextlib.redirect_stdout(out), contextlib.redirect_stderr(out)
-        with np.errstate(all="ignore"), warnings.catch_warnings(), silent[0], silent[1]:
-            warnings.simplefilter("ignore")
-            if case.max_bytes is not None:
-                tracemalloc.start()
-            output = function(*args)
-            if case.max_bytes is not None:
-                outcome.peak_bytes = tracemalloc.get_traced_memory()[1]
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # SystemExit too: a learner's exit() must not end the kernel
-        outcome.error = error
-        outcome.cause = "memory" if isinstance(error, MemoryError) else "error"
-        if isinstance(error, NotImplementedError) and str(error).startswith(f"Exercise {exercise.id}"):
-            outcome.cause = "not attempted"
-        return outcome
-    finally:
-        if case.max_bytes is not None:
-            tracemalloc.stop()
-        outcome.printed = out.getvalue()
-    names = _argument_names(exercise)
-    outcome.mutated = [n for n, a, b in zip(names, args, case.args) if not _unchanged(a, b)]
-    try:
-        outcome.parts = _parts(exercise, output, case)
-    except Malformed as error:
-        outcome.cause, outcome.trouble = "wrong", str(error)
-    return outcome
-
-
-def _argument_names(exercise: Exercise) -> list[str]:
-    return list(inspect.signature(exercise.oracle).parameters)
-
-
-def _unchanged(now, before) -> bool:
-    if hasattr(before, "shape"):
-        now, before = _array(now), _array(before)
-        return now.shape == before.shape and np.array_equal(now, before, equal_nan=now.dtype.kind in "fc")
-    if isinstance(before, list | tuple):
-        return len(now) == len(before) and all(map(_unchanged, now, before))
-    return type(now) is type(before) and now == before
-
-
-def _parts(exercise: Exercise, output, case: Case) -> list[np.ndarray]:
-    """The returned value as one array a label of ``exercise.returns``."""
-    if output is None:
-        raise Malformed("your function returned None: is a return statement missing?")
-    if exercise.view is not None:
-        try:
-            output = exercise.view(output, *copy.deepcopy(case.args))
-        except Malformed:
-            raise
-        except Exception as error:
-            raise Malformed(f"what it returned cannot be used ({_said(error)})") from error
-    labels = [_label(r) for r in exercise.returns]
-    if len(labels) == 1:
-        try:
-            return [_array(output, labels[0])]
-        except Malformed as error:
-            if isinstance(output, tuple):
-                raise Malformed(f"expected {labels[0]} alone, got a tuple of {len(output)} values") from error
-            raise
-    if not isinstance(output, list | tuple) or len(output) != len(labels):
-        got = f"{len(output)} values" if isinstance(output, list | tuple) else _kind(output)
-        raise Malformed(f"expected {len(labels)} values ({', '.join(labels)}), got {got}")
-    return [_array(o, label) for o, label in zip(output, labels)]
-
-
-def _array(value, label: str = "value") -> np.ndarray:
-    try:
-        array = np.asarray(readable(value))
-    except ValueError as error:
-        raise Malformed(f"{label} is not an array: its rows have different lengths") from error
-    except Exception as error:  # what a learner returns can fail in any way
-        raise Malformed(f"{label} cannot be read as an array ({_said(error)})") from error
-    if array.dtype.kind not in "biufc":
-        raise Malformed(f"{label} is not numeric, got {_kind(value)}")
-    return array
-
-
-def _label(returned: str) -> str:
-    return returned.split("[")[0]
-
-
-def _axes(returned: str) -> list[str]:
-    inside = returned.partition("[")[2].rstrip("]")
-    return [a.strip() for a in inside.split(",") if a.strip()]
-
-
-def _kind(value) -> str:
-    if value is None or isinstance(value, type):
-        return "None" if value is None else f"the class {value.__name__}"
-    shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
-    return f"a {type(value).__name__}{shape}"
-
-
-def _said(error: BaseException) -> str:
-    """``ValueError: bad shape``, on one line of bounded length, whatever the exception does."""
-    try:
-        text = str(error)
-    except Exception:
-        text = ""
-    return _short(f"{type(error).__name__}: {text}".strip().rstrip(":"))
-
-
-def _short(text: str, length: int = 300) -> str:
-    text = text.replace("\n", " ")
-    return text if len(text) <= length else f"{text[:length]}… ({len(text) - length} more characters)"
+def _narrow(exact: _Suspects, rounded: _Suspects, function, case: Case, expected: Outcome, got: Outcome, problem):
+    """Take a case into account. A known mistake that is itself being judged has just run."""
+    known = {s: got if s.function is function else call(exact.exercise, s.function, case) for s in rounded.left}
+    for suspects in (exact, rounded):
+        suspects.narrow(known, expected, got, problem)
 
 
 # --- comparing ----------------------------------------------------------------------------------
@@ -297,48 +197,15 @@ class _Problem:
 
 
 def _allowed(exercise: Exercise, expected: np.ndarray) -> float:
-    return exercise.rtol * _scale(expected)
+    return exercise.rtol * scale_of(expected)
 
 
-def _scale(expected: np.ndarray) -> float:
-    """The largest finite entry, at least 1."""
-    finite = np.abs(expected[np.isfinite(expected)])
-    return max(1.0, float(finite.max(initial=0.0)))
-
-
-def _wrong_entries(got: np.ndarray, expected: np.ndarray, allowed: float) -> np.ndarray:
-    with np.errstate(all="ignore"):
-        got, expected = got.astype(np.complex128), expected.astype(np.complex128)
-        near = np.abs(got - expected) <= allowed
-    same = (got == expected) | (np.isnan(got) & np.isnan(expected))
-    return ~(near | same)
-
-
-_ROUNDING = 2e-5  # of the largest entry: what a computation in float32 may be off by
-
-
-def _same(known: _Outcome, got: _Outcome, rtol: float) -> bool:
-    """A call did what another does, a known mistake: equal values, or the same failure.
-
-    A mistake that changes an argument is named for that one only; who makes another mistake and
-    changes an argument besides is told of the values first.
-    """
-    if known.error is not None or got.error is not None:
-        return type(known.error) is type(got.error) and _said(known.error) == _said(got.error)
-    if known.trouble != got.trouble or len(known.parts) != len(got.parts):
-        return False
-    if known.mutated and known.mutated != got.mutated:
-        return False
-    pairs = zip(known.parts, got.parts)
-    return all(x.shape == y.shape and not _wrong_entries(x, y, rtol * _scale(y)).any() for x, y in pairs)
-
-
-def _compare(exercise: Exercise, case: Case, expected: _Outcome, got: _Outcome) -> _Problem | None:
+def _compare(exercise: Exercise, case: Case, expected: Outcome, got: Outcome) -> _Problem | None:
     """The first thing that is wrong with one call, or None."""
     if expected.error is not None or expected.trouble:
         raise RuntimeError(f"exercise {exercise.id}: its oracle fails on its own case ({expected})") from expected.error
     if got.error is not None:
-        return _Problem(got.cause, f"your function raised {type(got.error).__name__}", _error_lines(got.error))
+        return _Problem(got.cause, *_raised(exercise, got.error))
     if got.trouble:
         return _Problem("wrong", got.trouble)
     for returned, want, have in zip(exercise.returns, expected.parts, got.parts):
@@ -358,7 +225,7 @@ def _compare(exercise: Exercise, case: Case, expected: _Outcome, got: _Outcome) 
 
 def _changed(exercise: Exercise, case: Case, names: list[str]) -> str:
     """What to do about arguments that were changed, with a call for each that is valid as it stands."""
-    values = dict(zip(_argument_names(exercise), case.args))
+    values = dict(zip(argument_names(exercise), case.args))
     calls = [f"{n}.clone()" if hasattr(values[n], "clone") else f"{n}.copy()" for n in names]
     inputs, copies = ("input", "a copy") if len(names) == 1 else ("inputs", "copies")
     return f"your function changed its {inputs} {_listed(names)} in place; work on {copies}: {_listed(calls)}"
@@ -369,13 +236,13 @@ def _listed(words: list[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-def _overwritten(exercise: Exercise, returned) -> tuple[int, Case, _Problem, _Outcome] | None:
+def _overwritten(exercise: Exercise, returned) -> tuple[int, Case, _Problem, Outcome] | None:
     """The first right result that a later call has changed: the learner's function reuses its memory."""
     for number, case, got, before in returned:
         for label, now, then in zip(exercise.returns, got.parts, before):
-            if not _unchanged(now, then):
+            if not unchanged(now, then):
                 headline = (
-                    f"the {_label(label)} that your function returned has changed when it was called again; "
+                    f"the {label_of(label)} that your function returned has changed when it was called again; "
                     "make a new array in every call"
                 )
                 return number, case, _Problem("wrong", headline), got
@@ -383,12 +250,12 @@ def _overwritten(exercise: Exercise, returned) -> tuple[int, Case, _Problem, _Ou
 
 
 def _compare_part(exercise: Exercise, returned: str, want: np.ndarray, have: np.ndarray) -> _Problem | None:
-    label, axes = _label(returned), _axes(returned)
+    label, axes = label_of(returned), axes_of(returned)
     if have.shape != want.shape:
         got, need = _shape(have.shape, ()), _shape(want.shape, axes)
         return _Problem("wrong", f"{label} has the wrong shape", (("shape", f"got {got}, expected {need}"),))
     allowed = _allowed(exercise, want)
-    wrong = _wrong_entries(have, want, allowed)
+    wrong = wrong_entries(have, want, allowed)
     if not wrong.any():
         return None
     first = tuple(int(i) for i in np.argwhere(wrong)[0])
@@ -397,7 +264,9 @@ def _compare_part(exercise: Exercise, returned: str, want: np.ndarray, have: np.
     bad = ~np.isfinite(have) & np.isfinite(want)
     if bad[first]:
         name = "NaN" if np.isnan(have[first]) else "an infinity"
-        return _Problem("wrong", f"{label} contains {name} where a number is expected", (*lines, values))
+        note = ("note", "around every tensor lies NaN: is a load without its mask? Or is it infinity times 0?")
+        notes = [note] if exercise.launch is not None and name == "NaN" else []
+        return _Problem("wrong", f"{label} contains {name} where a number is expected", (*lines, values, *notes))
     # A NaN further on must not hide how large the difference is where there is one.
     difference = float(np.nanmax(np.abs(have[wrong].astype(complex) - want[wrong].astype(complex))))
     limit = f", allowed {allowed:.1g}" if want.dtype.kind in "fc" else ""
@@ -406,14 +275,21 @@ def _compare_part(exercise: Exercise, returned: str, want: np.ndarray, have: np.
     if have.dtype.kind == "c" or coarse:
         lines = [("dtype", f"got {have.dtype}, expected {want.dtype}"), *lines]
     if coarse:  # rounding to this dtype, and not a mistake, explains the difference
-        coarse = difference <= 100 * float(np.finfo(have.dtype).eps) * _scale(want)
+        coarse = difference <= 100 * float(np.finfo(have.dtype).eps) * scale_of(want)
     whole = have.dtype.kind in "biu" and want.ndim > 0  # a single whole number may be what it is: min(2, x)
     if coarse or (whole and want.dtype.kind == "f"):
         why = f"it keeps about {np.finfo(have.dtype).precision + 1} digits" if coarse else "it cannot hold these values"
         dtype = ("dtype", f"got {have.dtype}, expected {want.dtype}: {why}")
         rest = [line for line in lines if line[0] != "dtype"]
         return _Problem("wrong", f"{label} has the wrong dtype", (dtype, *rest, size, values))
-    return _Problem("wrong", f"{label} has wrong values", (*lines, size, values))
+    notes = []
+    if exercise.launch is not None and difference <= _COARSE * scale_of(want):
+        told = 'so small a difference comes from rounding: 16 bits somewhere, or a dot without input_precision="ieee"?'
+        notes = [("note", told)]
+    return _Problem("wrong", f"{label} has wrong values", (*lines, size, values, *notes))
+
+
+_COARSE = 2e-3  # of the largest entry: what rounding the factors to TF32 or 16 bits leaves
 
 
 def _shape(shape: tuple[int, ...], axes: list[str]) -> str:
@@ -441,14 +317,14 @@ def _bytes(count: int) -> str:
 
 
 def _explain(
-    exercise: Exercise, number: int, case: Case, problem: _Problem, got: _Outcome, mistake: Mistake | None
+    exercise: Exercise, number: int, case: Case, problem: _Problem, got: Outcome, mistake: Mistake | None
 ) -> str:
     rows = [("case", _describe(exercise, case)), *problem.lines]
     if mistake is not None:
         rows.append(("likely", mistake.sentence))
     printed = got.printed.strip().splitlines()
     if printed:
-        shown = [_short(line) for line in printed[:5]] + (
+        shown = [shortened(line) for line in printed[:5]] + (
             [f"… {len(printed) - 5} more lines"] if len(printed) > 5 else []
         )
         rows.append(("printed", "\n           ".join(shown)))
@@ -460,7 +336,7 @@ def _explain(
 
 def _describe(exercise: Exercise, case: Case) -> str:
     shown = []
-    for name, value in zip(_argument_names(exercise), case.args):
+    for name, value in zip(argument_names(exercise), case.args):
         if hasattr(value, "shape"):
             dtype = str(value.dtype).removeprefix("torch.")
             shape = tuple(value.shape)
@@ -470,9 +346,14 @@ def _describe(exercise: Exercise, case: Case) -> str:
     return ", ".join(shown) + (f"; {case.note}" if case.note else "")
 
 
-def _error_lines(error: BaseException) -> tuple[tuple[str, str], ...]:
-    """What was raised, and the learner's own line that raised it: the last frame outside libraries."""
-    rows = [("error", _said(error))]
+def _raised(exercise: Exercise, error: BaseException) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """A headline, what was raised, and the learner's own line that raised it: the last frame outside libraries."""
+    if isinstance(error, NotCompiled):
+        rows = [("error", shortened(str(error)))] + [("where", error.where)] * bool(error.where)
+        return "your kernel does not compile", tuple(rows)
+    if isinstance(error, DeviceLost):
+        return "the GPU stopped your kernel", (("error", str(error)),)
+    rows = [("error", said(error))]
     frames, trace = [], error.__traceback__
     while trace is not None:
         frames.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno, trace.tb_frame.f_code.co_name))
@@ -487,15 +368,18 @@ def _error_lines(error: BaseException) -> tuple[tuple[str, str], ...]:
         rows.append(("note", "a variable is used before it gets a value: what should it be before the loop?"))
     elif isinstance(error, NameError):
         rows.append(("note", "grading takes answer cells alone: keep every helper inside the answer cell"))
-    return tuple(rows)
+    what = "function" if exercise.launch is None else "kernel"
+    return f"your {what} raised {type(error).__name__}", tuple(rows)
 
 
-def _stub_message(exercise: Exercise, got: _Outcome) -> str:
-    return (
-        f"Exercise {exercise.id}: {exercise.title}\n"
-        f"  The stub's raise line was reached. Put your lines in its place; the function must return the result.\n"
-        f'  Stuck? hint("{exercise.id}") shows one hint at a time.'
-    )
+def _not_attempted(exercise: Exercise) -> Verdict:
+    if exercise.launch is None:
+        told = "The stub's raise line was reached. Put your lines in its place; the function must return the result."
+    else:
+        told = "The stub's raise line is still there. Put your lines in its place; a kernel stores its results."
+    stuck = f'Stuck? hint("{exercise.id}") shows one hint at a time.'
+    message = f"Exercise {exercise.id}: {exercise.title}\n  {told}\n  {stuck}"
+    return Verdict(exercise, "not attempted", message)
 
 
 def _report(verdict: Verdict) -> None:

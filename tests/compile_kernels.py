@@ -1,9 +1,14 @@
-"""Compiles every kernel for Hopper, which needs no GPU: what the interpreter accepts, the compiler may not.
+"""Compiles for Hopper what the public functions launch, which needs no GPU: what the interpreter accepts, the compiler
+may not. As a program it prints registers and stack of each: python -m tests.compile_kernels
 
 Run as a program of its own, because Triton reads at its import whether it is to interpret.
 """
 
 import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 import torch
 
@@ -14,57 +19,68 @@ import triton  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from kernels import mamba2, scalar_recur, scalar_walk  # noqa: E402
-from kernels.tiles import walk_tiles  # noqa: E402
+from kernels import verify  # noqa: E402
+from kernels.operators import OPERATORS, Shape  # noqa: E402
 
-FLOATS = {"g", "w", "s_in", "s_out", "local", "total", "dots", "whole", "anchors", "last", "dg"}
-FLOATS |= {"reads", "writes", "read_anchors", "write_anchors", "state", "A", "D", "dt_bias"}
-ACTIVATIONS = {"q", "k", "v", "x", "o"}
-OF_UPDATE = {"x", "dt", "B", "C", "z", "out"}  # in the walks B is the batch
+HOPPER = GPUTarget("cuda", 90, 32)
+NAMES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.int32: "i32", torch.int64: "i64"}
+CASES = [
+    (torch.bfloat16, Shape(T=2048, H=2, HV=2, K=128, V=128)),
+    (torch.bfloat16, Shape(T=200, H=1, HV=2, K=256, V=64, lengths=(150, 0, 50))),
+    (torch.float32, Shape(T=100, K=128, V=128)),
+]
+SHARED = 232_448  # bytes of shared memory that a program may have
+compiled: dict[tuple, str] = {}
 
 
-def compile_for_hopper(kernel, activations, constants, *, warps, stages=3, absent=()):
-    """One variant; ``absent``: optional pointers that are None."""
-    signature, constexprs = {}, {}
-    for position, name in enumerate(kernel.arg_names):
-        if name in constants or name in absent:
-            signature[name], constexprs[position,] = "constexpr", constants.get(name)
-        elif name in (OF_UPDATE if kernel is mamba2.update else ACTIVATIONS):
-            signature[name] = f"*{activations}"
-        elif name in FLOATS:
-            signature[name] = "*fp32"
-        elif name in ("cu_seqlens", "indices"):
-            signature[name] = "*i64"
+def launched(kernel, *args, grid, warmup=False, **options):
+    """In place of a launch: compile what it would run, once for each set of types and constants."""
+    signature, constants, attributes = {}, {}, {}
+    for position, (parameter, value) in enumerate(zip(kernel.params, args, strict=True)):
+        if parameter.is_constexpr or value is None or (isinstance(value, int) and value == 1):
+            signature[parameter.name], constants[position,] = "constexpr", value
+        elif isinstance(value, torch.Tensor):
+            signature[parameter.name], attributes[position,] = f"*{NAMES[value.dtype]}", [["tt.divisibility", 16]]
+        elif isinstance(value, float):
+            signature[parameter.name] = "fp32"
         else:
-            signature[name] = "fp32" if name.startswith("scale") else "i32"
-    source = ASTSource(fn=kernel, signature=signature, constexprs=constexprs)
-    options = {"num_warps": warps, "num_stages": stages}
-    triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+            signature[parameter.name] = "i32" if value < 2**31 else "i64"
+            if value % 16 == 0:
+                attributes[position,] = [["tt.divisibility", 16]]
+    key = (kernel.__name__, str(signature), str(constants), str(attributes), str(options))
+    if key not in compiled:
+        source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes)
+        made = triton.compile(source, target=HOPPER, options=options)
+        if made.metadata.shared > SHARED:
+            raise MemoryError(f"{kernel.__name__}: {made.metadata.shared} bytes of shared memory, for {constants}")
+        compiled[key] = usage(made.asm["cubin"])
+        types = " ".join(sorted({x for x in signature.values() if x.startswith("*")}))
+        print(f"{kernel.__module__}.{kernel.__name__} {types} {options}: {compiled[key]}", flush=True)
 
 
-def main():
-    for dtype, name, precision in ((torch.bfloat16, "bf16", "tf32"), (torch.float32, "fp32", "ieee")):
-        tiles = walk_tiles(32, 8192, 128, 128, dtype)
-        common = dict(K=128, V=128, BK=tiles.BK, BV=tiles.BV, C=tiles.C, SEGMENTS=4, EVERY=1024, GQ=1, GK=1, GV=2, GX=1)
-        common |= dict(STAGES=tiles.STAGES, PRECISION=precision)
-        products = ["dots", "whole", "anchors"]
-        for reverse, read, weighted, absent in (
-            (False, False, "v", [*products, "s_in"]),
-            (False, True, "v", products),
-            (False, True, "k", ["whole"]),
-            (True, True, "q", ["whole", "cu_seqlens"]),
-            (True, True, "o", ["dots", "anchors"]),
-            (True, False, "o", [*products, "w", "g"]),
-        ):
-            constants = common | dict(REVERSE=reverse, READ=read, WEIGHTED=weighted)
-            compile_for_hopper(scalar_walk.walk, name, constants, warps=tiles.WARPS, absent=absent)
-    gate = dict(KV=128 * 128, TILES_R=2, TILES_W=1, EVERY=1024, BLOCK=4096)
-    compile_for_hopper(scalar_walk.gate_gradient, "bf16", gate, warps=4)
-    recur = dict(K=128, V=128, BK=128, BV=64, GROUP=2)
-    compile_for_hopper(scalar_recur.recur, "bf16", recur, warps=4)
-    update = dict(P=64, N=128, BN=128, BP=64, GROUP=32, SOFTPLUS=True)
-    compile_for_hopper(mamba2.update, "bf16", update, warps=4)
+def usage(cubin: bytes) -> str:
+    """Registers and stack, as the tool that comes with Triton reads them."""
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        said = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True).stdout
+    return " ".join(word for word in said.split() if word.startswith(("REG:", "STACK:")))
+
+
+def main() -> int:
+    triton.runtime.jit.JITFunction.run = launched
+    torch.empty, verify.DEVICE = torch.zeros, "cpu"  # nothing is computed: indices among the results must be valid
+    for operator in OPERATORS:
+        for dtype, shape in CASES:
+            if shape.lengths and not operator.packs:
+                continue
+            if operator.single:
+                shape = Shape(B=2, T=1, H=1, HV=2, K=shape.K, V=shape.V)
+            verify.run(operator, operator.ours, verify.draw(operator, dtype, shape, "mixed", "unit", 0), shape, dtype)
+    print(f"{len(compiled)} kernels compiled")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

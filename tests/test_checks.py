@@ -462,3 +462,13 @@ def test_a_later_nan_does_not_hide_the_difference():
 
     message = judge(exercise(), half_nan).message
     assert "largest |difference| 0.5" in message
+
+
+def test_no_known_mistake_runs_beside_a_right_answer():
+    """They may be slow: a known mistake of a kernel is a kernel."""
+    ran = []
+    counted = Mistake("counted", "this is written twice", lambda k, v: ran.append(k) or 2 * np.outer(k, v))
+    assert judge(exercise(mistakes=(counted,)), outer).passed
+    assert not ran
+    assert judge(exercise(mistakes=(counted,)), lambda k, v: 2 * np.outer(k, v)).mistake == "counted"
+    assert len(ran) == 2

@@ -5,10 +5,12 @@
 ``lines``      punctuation stays with its formula
 ``family``     the family-tree page, from the table of rules
 ``peers``      how far other people's functions are from ours, from the committed results
+``passport``   errors and times of the kernels on real GPUs, from the committed records
 ``pieces``     the interactive pieces, alive without a kernel
 ``numbering``  "Theorem 3.1": the chapter's number comes from its file's name
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -36,7 +38,9 @@ def build_book(output: Path | None = None, *, root: Path = ROOT) -> Path:
     options = ["--toc", str(root / "book" / "_toc.yml"), "--path-output", str(output.parent)]
     options += ["-W", "-n", "--keep-going", "-q"]
     command = [*jupyter_book, "build", str(root), *options]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, encoding="utf-8")
+    # Pages run no kernel, but exercises' records hold some: whatever imports Triton first, it is to interpret them.
+    env = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, encoding="utf-8")
     if done.returncode:
         said = re.sub(r"\x1b\[[\d;]*m", "", done.stderr.strip() or done.stdout.strip())  # colours
         raise RuntimeError(f"the book was not built\n{said}")
@@ -51,8 +55,8 @@ def chapter_number(docname: str) -> int | None:
 
 def setup(app) -> dict:
     """Register with Sphinx; named under ``extensions`` in ``_config.yml``."""
-    from lineage_lib.book import citations, display, family, lines, numbering, peers, pieces
+    from lineage_lib.book import citations, display, family, lines, numbering, passport, peers, pieces
 
-    for part in (citations, display, family, lines, numbering, peers, pieces):
+    for part in (citations, display, family, lines, numbering, passport, peers, pieces):
         part.setup(app)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -151,7 +151,8 @@ def _kernels(functions: list[str], arguments: dict[str, str]) -> str:
 
 def _forms(rule: Rule) -> str:
     missing = "".join(f" No {form} form: {why}." for form, why in rule.missing.items())
-    return f"{', '.join(form for form in FORMS if form in rule.forms).capitalize()}.{missing}"
+    kernel = f" Its kernel: `{rule.kernel_file}`." if rule.kernel_file else ""
+    return f"{', '.join(form for form in FORMS if form in rule.forms).capitalize()}.{kernel}{missing}"
 
 
 # --- Two rules side by side ---

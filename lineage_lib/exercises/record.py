@@ -64,6 +64,8 @@ class Exercise:
     hints      four rungs, from what is violated to the one missing line
     view       (output, *args) -> what is compared, where many outputs are right; None: the output itself
     rtol       allowed |difference| relative to the largest expected entry (at least 1)
+    launch     (*args) -> the launch of a Triton kernel on them (lineage_lib.launching); its outputs are what
+               is compared. None: the learner's function is no kernel, it is called
     """
 
     id: str
@@ -79,6 +81,7 @@ class Exercise:
     hints: tuple[str, str, str, str]
     view: Callable[..., Any] | None = None
     rtol: float = 1e-9
+    launch: Callable[..., Any] | None = None
 
     @property
     def chapter(self) -> str:

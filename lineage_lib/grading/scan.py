@@ -41,7 +41,8 @@ _MEASURES = ("tracemalloc.stop", "tracemalloc.reset_peak", "tracemalloc.clear_tr
 # Modules that libraries import for themselves, as in np.lib.format.os.
 _INSIDE_LIBRARIES = ("os", "sys", "builtins", "subprocess", "importlib", "inspect", "ctypes")
 _OPEN_ROOMS = ("check", "hint", "CheckFailed", "Malformed", "Verdict")  # of lineage_lib.checks
-_CLOSED_ROOMS = ("exercises", "checks", "grading", "authoring", "paths", "cli", "status", "book")
+_CLOSED_ROOMS = ("exercises", "checks", "outcomes", "launching")
+_CLOSED_ROOMS += ("grading", "authoring", "paths", "cli", "status", "book")
 _BUILTINS = {
     **dict.fromkeys(("eval", "exec", "__import__", "breakpoint"), _STRING),
     **dict.fromkeys(("globals", "__builtins__"), _FRAMES),

@@ -10,7 +10,6 @@ from lineage_lib.rules.common import (
     DIAG,
     G_CHANNEL,
     NEVER,
-    NO_KERNEL,
     READ,
     READ_BEFORE,
     SHRINKS,
@@ -41,7 +40,6 @@ LINEAR_ATTENTION = Rule(
     inputs=(Q, K, V),
     recurrent=reference.naive_recurrent_linear_attn,
     lower=lowering.linear_attention,
-    missing=NO_KERNEL,
     note="K counts features. Without the normaliser an output norm takes its place.",
 )
 
@@ -73,7 +71,6 @@ NORMALISED = Rule(
     recurrent=reference.naive_recurrent_linear_attn,
     lower=lowering.linear_attention,
     options={"normalize": True},
-    missing=NO_KERNEL,
     note="Features must be positive, or the denominator may vanish.",
 )
 
@@ -96,7 +93,6 @@ RETNET = Rule(
     inputs=(Q, K, V),
     recurrent=reference.naive_recurrent_retention,
     lower=lowering.retention,
-    missing=NO_KERNEL,
     note="RetNet also rotates queries and keys before they come here.",
 )
 
@@ -130,7 +126,6 @@ LIGHTNING = Rule(
     recurrent=reference.naive_recurrent_lightning_attn,
     lower=lowering.lightning,
     options={"layer": 1, "num_layers": 4},
-    missing=NO_KERNEL,
     note="Heads count from 1 in the slope, layers from 0.",
 )
 
@@ -167,7 +162,6 @@ S4 = Rule(
     recurrent=reference.naive_recurrent_s4,
     lower=lowering.s4,
     has_scale=False,
-    missing=NO_KERNEL,
     note="A state for each of the P channels, a vector of N complex entries. No token changes anything.",
 )
 
@@ -204,7 +198,6 @@ MAMBA1 = Rule(
     recurrent=reference.naive_recurrent_mamba1,
     lower=lowering.mamba1,
     has_scale=False,
-    missing=NO_KERNEL,
     note="The write is Δ B, as released; the paper describes a zero-order hold.",
 )
 
@@ -239,7 +232,6 @@ MAMBA2 = Rule(
     recurrent=reference.naive_recurrent_mamba2,
     lower=lowering.mamba2,
     has_scale=False,
-    missing=NO_KERNEL,
     note="Keys and queries are shared by the heads of a group; kernels keep the state as (P, N).",
 )
 
@@ -272,7 +264,6 @@ RWKV5 = Rule(
     ),
     recurrent=reference.naive_recurrent_rwkv5,
     lower=lowering.rwkv5,
-    missing=NO_KERNEL,
     note="The current token is seen only through the bonus u.",
 )
 
@@ -306,7 +297,6 @@ RWKV6 = Rule(
     ),
     recurrent=reference.naive_recurrent_rwkv6,
     lower=lowering.rwkv6,
-    missing=NO_KERNEL,
     note="The current token is seen only through the bonus u.",
 )
 
@@ -329,7 +319,6 @@ GLA = Rule(
     inputs=(Q, K, V, G_CHANNEL),
     recurrent=reference.naive_recurrent_gla,
     lower=lowering.simple_gla,
-    missing=NO_KERNEL,
 )
 
 MLSTM = Rule(
@@ -358,7 +347,6 @@ MLSTM = Rule(
     inputs=(Q, K, V, Input("i", "B T HV", "preactivation"), Input("f", "B T HV", "preactivation")),
     recurrent=reference.naive_recurrent_mlstm,
     lower=lowering.mlstm,
-    missing=NO_KERNEL,
     note="Every form keeps the stabilised state (S, n, m); the plain form is naive_recurrent_mlstm_plain.",
 )
 
@@ -394,7 +382,6 @@ RG_LRU = Rule(
     recurrent=reference.naive_recurrent_rg_lru,
     lower=lowering.rg_lru,
     has_scale=False,
-    missing=NO_KERNEL,
     note="A vector, not a matrix: no keys and no queries. A sequence's first token is written whole.",
 )
 
@@ -436,6 +423,5 @@ MAMBA3 = Rule(
     recurrent=reference.naive_recurrent_mamba3,
     lower=lowering.mamba3,
     has_scale=False,
-    missing=NO_KERNEL,
     note="Turning the state is turning keys and queries the other way: rotary embedding with learned angles.",
 )

@@ -164,6 +164,32 @@ class Rule:
         o, state = low.finish(o, S)
         return o.to(self._values(tensors).dtype), state if output_final_state else None
 
+    @property
+    def kernel_file(self) -> str | None:
+        """The Triton kernel that carries the rule over its chunks, in the repository; None without one."""
+        if "kernel" not in self.forms:
+            return None
+        several = self.decay_axis == "channel" and self.carrier(2, 2)[1] > 1  # decays in one recurrence
+        return "kernels/channel_walk.py" if several else "kernels/scalar_walk.py"
+
+    def kernel(
+        self,
+        *tensors: Tensor,
+        scale: float | None = None,
+        initial_state=None,
+        output_final_state: bool = False,
+        cu_seqlens: Tensor | None = None,
+        **options,
+    ) -> tuple[Tensor, Any]:
+        """The kernel form: the recurrence the rule is lowered to, in Triton and float32."""
+        from kernels.family import run_lowered  # which needs Triton
+
+        if "kernel" not in self.forms:
+            raise NotImplementedError(f"{self.title}: {self.missing['kernel']}")
+        low = self.lowered(*tensors, scale=scale, initial_state=initial_state, cu_seqlens=cu_seqlens, **options)
+        o, state = low.finish(*run_lowered(low))
+        return o.to(self._values(tensors).dtype), state if output_final_state else None
+
     def matrix(
         self, *tensors: Tensor, scale=None, initial_state=None, output_final_state=False, **options
     ) -> tuple[Tensor, Any]:

@@ -1,0 +1,106 @@
+"""Gated linear attention, one decay a key channel and token, with FLA's names: :mod:`kernels.channel_chunks` inside
+the chunks, :mod:`kernels.channel_walk` across them."""
+
+import torch
+
+from kernels import channel_chunks, channel_walk, scalar_recur
+from kernels.arguments import Sizes, in_dtype_of, last_contiguous, over_group
+from kernels.tiles import channel_chunk
+
+
+def chunk_gla(
+    q, k, v, g, scale=None, initial_state=None, output_final_state=False, state_v_first=False, cu_seqlens=None
+):  # fmt: skip
+    """S_t = diag(exp(g_t)) S_{t-1} + k_t v_tᵀ, o_t = scale S_tᵀ q_t, differentiable.
+
+    q, k                (B, T, H, K)
+    v                   (B, T, HV, V), HV a multiple of H
+    g                   (B, T, HV, K), natural logarithms of each step's decay of each key channel, at most 0; -inf
+                        wipes the channel
+    scale               K ** -0.5 unless given
+    initial_state       (N, HV, K, V), or (N, HV, V, K) with ``state_v_first``; N = B or the packed sequences
+    cu_seqlens          (N + 1,) int32 or int64, where each packed sequence begins and the last ends; B = 1
+    Returns o (B, T, HV, V) in v's dtype and the final state, float32, or None.
+    Source: Yang et al. (2023), Section 4; FLA's ``chunk_gla``.
+
+    >>> o, S = chunk_gla(*torch.ones(3, 1, 5, 1, 16), torch.zeros(1, 5, 1, 16), output_final_state=True)
+    >>> o.shape, S.shape
+    (torch.Size([1, 5, 1, 16]), torch.Size([1, 1, 16, 16]))
+    """
+    return _call(q, k, v, g, scale, initial_state, output_final_state, state_v_first, cu_seqlens, by_token=False)
+
+
+def fused_recurrent_gla(
+    q, k, v, g, scale=None, initial_state=None, output_final_state=False, state_v_first=False, cu_seqlens=None
+):  # fmt: skip
+    """:func:`chunk_gla` token by token, for decoding; its gradients are those of the chunked form."""
+    return _call(q, k, v, g, scale, initial_state, output_final_state, state_v_first, cu_seqlens, by_token=True)
+
+
+def _call(q, k, v, g, scale, initial_state, output_final_state, state_v_first, cu_seqlens, by_token):
+    sizes = Sizes(q=(q, "B T H K"), k=(k, "B T H K"), v=(v, "B T HV V"), g=(g, "B T HV K"))
+    sizes.add_states(cu_seqlens, initial_state=(initial_state, "N HV V K" if state_v_first else "N HV K V"))
+    q, k = in_dtype_of(v, q, k)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    return ChannelDecay.apply(
+        q, k, v, g, scale, initial_state, cu_seqlens, output_final_state, state_v_first, by_token
+    )  # fmt: skip
+
+
+class ChannelDecay(torch.autograd.Function):
+    """o and the final state by one walk, the gradients by three more.
+
+    Kept for them besides the inputs: the decayed q and k, P, and a decay a chunk and channel.
+    """
+
+    @staticmethod
+    def forward(ctx, q, k, v, g, scale, s0, cu_seqlens, with_state, v_first, by_token):
+        (B, _, _, K), (HV, V) = q.shape, v.shape[2:]
+        q, k, v = map(last_contiguous, (q, k, v))
+        g, s0 = (None if x is None else x.float().contiguous() for x in (g, s0))
+        s_out = None
+        if with_state:
+            N = B if cu_seqlens is None else len(cu_seqlens) - 1
+            s_out = torch.empty(N, HV, *((V, K) if v_first else (K, V)), dtype=torch.float32, device=q.device)
+        state = dict(s_in=s0, s_out=s_out, s_strides=(1, K) if v_first else (V, 1), cu_seqlens=cu_seqlens)
+        if by_token:
+            o, prepared = scalar_recur.run(q, k, v, g, scale=scale, **state), ()
+        else:
+            C = channel_chunk(v.dtype)
+            prepared = channel_chunks.prepared(q, k, g, scale, cu_seqlens, C)
+            q_decayed, k_decayed, pairs, decays = prepared
+            o = channel_walk.run(q_decayed, k_decayed, v, decays, C, pairs=pairs, **state).o
+        ctx.save_for_backward(q, k, v, g, s0, cu_seqlens, *prepared)
+        ctx.scale, ctx.strides = scale, state["s_strides"]
+        ctx.set_materialize_grads(False)
+        return o, s_out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, do, ds):
+        q, k, v, g, s0, cu_seqlens, *prepared = ctx.saved_tensors
+        turned, gates = ctx.strides[::-1], ctx.needs_input_grad[3]
+        do = torch.zeros_like(v) if do is None else last_contiguous(do)
+        ds = None if ds is None else ds.float().contiguous()
+        ds0 = torch.empty_like(s0) if ctx.needs_input_grad[5] else None
+        C = channel_chunk(v.dtype)
+        q_decayed, k_decayed, pairs, decays = prepared or channel_chunks.prepared(q, k, g, ctx.scale, cu_seqlens, C)
+        S_end = torch.empty_like(ds) if gates and ds is not None else None
+        pair_grads = torch.empty_like(pairs)
+        read = channel_walk.run(
+            do, v, k_decayed, decays, C, on_values=True, pair_grads=pair_grads, x=q_decayed if gates else None,
+            s_in=s0, s_out=S_end, s_strides=turned, cu_seqlens=cu_seqlens,
+        )  # fmt: skip
+        written = channel_walk.run(
+            v, do, q_decayed, decays, C, on_values=True, x=k_decayed if gates else None,
+            s_in=ds, s_strides=turned, cu_seqlens=cu_seqlens, reverse=True,
+        )  # fmt: skip
+        dv = channel_walk.run(
+            k_decayed, q_decayed, do, decays, C, pairs=pairs,
+            s_in=ds, s_out=ds0, s_strides=ctx.strides, cu_seqlens=cu_seqlens, reverse=True,
+        ).o  # fmt: skip
+        last = None if S_end is None else (ds * S_end).sum(-2 if ctx.strides[0] == 1 else -1)
+        dq, dk, dg = channel_chunks.finished(
+            q, k, g, pair_grads, read, written, decays, last, ctx.scale, cu_seqlens, gates
+        )  # fmt: skip
+        return over_group(dq, q), over_group(dk, k), over_group(dv, v), dg, None, ds0, *[None] * 4
