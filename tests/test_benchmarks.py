@@ -3,10 +3,13 @@
 import json
 
 import pytest
+import torch
 
-from benchmarks import chunked
+from benchmarks import chunked, ssd_versions
+from lineage_lib.chunked import chunk_additive
 from lineage_lib.paths import ROOT
 from lineage_lib.rules import RULES
+from tests.tolerances import ratio
 
 
 @pytest.fixture
@@ -35,3 +38,11 @@ def test_committed_results_are_of_todays_rules():
     assert {r["rule"] for r in record["rules"]} == set(RULES)
     assert {r["rule"] for r in record["peers"]} == {"gated-deltanet", "kda", "mamba-2", "mlstm"}
     assert {r["T"] for r in record["growth"]} == set(chunked.LENGTHS)
+
+
+@pytest.mark.parametrize("version", ssd_versions.VERSIONS)
+def test_every_version_of_the_chapter_computes_ssd(version):
+    q, k, v, g = ssd_versions.drawn(200, 2, 16, 32, torch.float16, "cpu")
+    expected, _ = chunk_additive(*(x[None].double() for x in (q, k, v, g)), scale=1.0)
+    o = ssd_versions.result(ssd_versions.VERSIONS[version](q, k, v, g, 4))
+    assert ratio(o, expected[0]) < 2e-3
