@@ -4,6 +4,7 @@ import contextlib
 
 import torch
 
+import kernels
 from lineage_lib.tensors import real_tensor
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -25,8 +26,11 @@ class Sizes(dict):
                     f"expected the {many} heads to be a multiple of the {few} heads, got {self[many]} and {self[few]}"
                 )
 
-    def add_states(self, cu_seqlens: torch.Tensor | None, **tensors: tuple) -> None:
-        """N sequences, B or those packed into a batch of 1, and the arguments that have an axis for them."""
+    def add_states(self, cu_seqlens: torch.Tensor | None, **tensors: tuple) -> torch.Tensor | None:
+        """N sequences, B or those packed into a batch of 1, and the arguments that have an axis for them.
+
+        Returns ``cu_seqlens`` as the kernels read it, contiguous.
+        """
         if cu_seqlens is None:
             self["N"] = self["B"]
         else:
@@ -37,8 +41,10 @@ class Sizes(dict):
                 raise ValueError(f"cu_seqlens: expected shape (N + 1,) with N >= 1, got {tuple(cu_seqlens.shape)}")
             if self["B"] != 1:
                 raise ValueError(f"cu_seqlens: packed sequences need a batch of 1, got B = {self['B']}")
-            self["N"] = len(cu_seqlens) - 1
+            self._same_device("cu_seqlens", cu_seqlens)
+            self["N"], cu_seqlens = len(cu_seqlens) - 1, cu_seqlens.contiguous()
         self.take(**tensors)
+        return cu_seqlens
 
     def take(self, **tensors: tuple) -> None:
         """name=(tensor or None, "B T H K"): checked, and its sizes taken down."""
@@ -46,10 +52,31 @@ class Sizes(dict):
             if value is None:
                 continue
             real_tensor(name, value, axes, self)
-            self._device = self._device or (name, value.device)
-            if value.device != self._device[1]:
-                first, device = self._device
-                raise ValueError(f"{name}: expected it on {device}, as {first} is, got {value.device}")
+            self._same_device(name, value)
+
+    def whole_numbers(self, **tensors: tuple) -> list[torch.Tensor | None]:
+        """name=(tensor or None, "B T") of an integer dtype: checked, contiguous."""
+        for name, (value, axes) in tensors.items():
+            if value is None:
+                continue
+            if not isinstance(value, torch.Tensor) or value.is_floating_point() or value.dtype == torch.bool:
+                kind = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
+                raise TypeError(f"{name}: expected a tensor of whole numbers, got {kind}")
+            shape = tuple(self[axis] for axis in axes.split())
+            if value.shape != shape:
+                raise ValueError(
+                    f"{name}: expected shape ({axes.replace(' ', ', ')}) = {shape}, got {tuple(value.shape)}"
+                )
+            self._same_device(name, value)
+        return [value if value is None else value.contiguous() for value, _ in tensors.values()]
+
+    def _same_device(self, name: str, value: torch.Tensor) -> None:
+        if not (value.is_cuda or kernels.INTERPRETED):
+            raise ValueError(f"{name}: expected it on a GPU, got {value.device}; TRITON_INTERPRET=1 would interpret")
+        self._device = self._device or (name, value.device)
+        if value.device != self._device[1]:
+            first, device = self._device
+            raise ValueError(f"{name}: expected it on {device}, as {first} is, got {value.device}")
 
 
 def in_dtype_of(v: torch.Tensor, *others: torch.Tensor) -> list[torch.Tensor]:
@@ -74,4 +101,16 @@ def over_group(gradient: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     H, HV = like.shape[2], gradient.shape[2]
     if H == HV:
         return gradient
-    return gradient.unflatten(2, (H, HV // H)).float().sum(3).to(like.dtype)
+    return gradient.unflatten(2, (H, HV // H)).sum(3, dtype=torch.float32).to(like.dtype)
+
+
+def written_later(cu_seqlens, *shape, **how) -> torch.Tensor:
+    """An empty tensor for a kernel to write; zeros where tokens may belong to no packed sequence."""
+    return (torch.empty if cu_seqlens is None else torch.zeros)(*shape, **how)
+
+
+def not_offered(**arguments) -> None:
+    """Refuse by name what FLA takes at this place and these functions do not."""
+    for name, value in arguments.items():
+        if value is not None and value is not False:
+            raise NotImplementedError(f"{name}: not offered here, got {type(value).__name__}; leave it out")

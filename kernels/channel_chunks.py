@@ -17,9 +17,9 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels.arguments import on
+from kernels.arguments import on, written_later
 from kernels.scalar_walk import LOG2E, NEGLIGIBLE, WIPED, precision, restart
-from kernels.sequences import chunk_of, slot_of, tokens_of
+from kernels.sequences import chunk_of, slot_of, slots
 
 R = 16  # rows of a block
 MILD = tl.constexpr(64.0)  # 2^64 and 2^-64 leave float32 room for the numbers they multiply
@@ -93,10 +93,12 @@ def prepare(
     K: tl.constexpr, BK: tl.constexpr, C: tl.constexpr, R: tl.constexpr, GROUP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One program: one chunk and head. Its blocks from the last to the first; above P's diagonal nothing is written."""
-    slot, i_h = (tl.program_id(0) // HV).to(tl.int64), tl.program_id(0) % HV
-    i_b, first, length, c = chunk_of(slot, N, T, C, cu_seqlens)
-    # 2^±64 is beyond float16's range, not bfloat16's
+    pid = tl.program_id(0).to(tl.int64)
+    slot, i_h = pid // HV, pid % HV
+    _, i_b, first, length, c = chunk_of(slot, N, T, C, cu_seqlens)
+    # 2^±64 is beyond float16's range, not bfloat16's; TF32 would cut float16's products short, not round them
     WIDE: tl.constexpr = tl.bfloat16 if q.dtype.element_ty == tl.bfloat16 else tl.float32
+    EXACT: tl.constexpr = "tf32x3" if q.dtype.element_ty == tl.float16 else PRECISION
     o_r, o_k = tl.arange(0, R), tl.arange(0, BK)
     m_k = o_k < K
     p_q = q + i_b * q_b + first * q_t + (i_h // GROUP) * q_h
@@ -120,7 +122,7 @@ def prepare(
             L, M, mild = _middle(b_g, R)
             if mild:
                 q_M, k_M = (b_q * tl.exp2(L - M)).to(WIDE), (b_k * tl.exp2(M - L)).to(WIDE)
-                b_A = tl.dot(q_M, tl.trans(k_M), input_precision=PRECISION)
+                b_A = tl.dot(q_M, tl.trans(k_M), input_precision=EXACT)
             else:
                 b_A = _column_by_column(p_q, p_k, p_g, t0, length, q_t, k_t, g_t, K, R) * scale
             b_A = tl.where(o_r[:, None] >= o_r[None, :], b_A, 0.0)
@@ -143,7 +145,7 @@ def prepare(
 
 @triton.jit
 def passing(
-    reads, writes, decays, read_anchors, write_anchors, last, passes, cu_seqlens, T, HV,
+    reads, writes, decays, read_anchors, write_anchors, last, passes, cu_seqlens, T, N, HV,
     K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, C: tl.constexpr, EVERY: tl.constexpr,
 ):  # fmt: skip
     """⟨S, dS⟩ of each channel at each chunk's end: what passes it. One program: EVERY tokens of one sequence and head.
@@ -151,9 +153,9 @@ def passing(
     From one chunk's end to the one before: what its tokens read of earlier writes is added, what is read later of
     its own writes is taken away. At borders, and where nothing passes the chunk, the sum starts afresh.
     """
-    i_nh, i_e = (tl.program_id(0) // tl.cdiv(T, EVERY)).to(tl.int64), tl.program_id(0) % tl.cdiv(T, EVERY)
-    i_n, i_h = i_nh // HV, i_nh % HV
-    i_b, first, length = tokens_of(i_n, T, cu_seqlens)
+    pid = tl.program_id(0).to(tl.int64)
+    i_h = pid % HV
+    i_n, i_b, first, length, i_e = chunk_of(pid // HV, N, T, EVERY, cu_seqlens)
     slot = slot_of(i_n, i_b, first, T, C, cu_seqlens)
     o_k, o_v = tl.arange(0, BK), tl.arange(0, BV)
     m_k = o_k < K
@@ -166,7 +168,7 @@ def passing(
             b_dS = tl.load(write_anchors + place * K * V + o_k[:, None] * V + v0 + o_v[None, :], mask=m, other=0.0)
             after += tl.sum(b_S * b_dS, 1)
     elif last is not None:
-        after += tl.load(last + i_nh * K + o_k, mask=m_k, other=0.0)
+        after += tl.load(last + (i_n * HV + i_h) * K + o_k, mask=m_k, other=0.0)
     begin, end = i_e * EVERY // C, tl.cdiv(tl.minimum(border, length), C)
     for i in range(0, end - begin):
         at = ((slot + end - 1 - i) * HV + i_h) * K + o_k
@@ -188,11 +190,12 @@ def finish(
     write is in both products and passes no step: it is left out of both.
     """
     NK: tl.constexpr = (K + BK - 1) // BK
-    pid = tl.program_id(0) // NK
-    slot, i_h = (pid // HV).to(tl.int64), pid % HV
-    i_b, first, length, c = chunk_of(slot, N, T, C, cu_seqlens)
-    # 2^±64 is beyond float16's range, not bfloat16's
+    pid = tl.program_id(0).to(tl.int64) // NK
+    slot, i_h = pid // HV, pid % HV
+    _, i_b, first, length, c = chunk_of(slot, N, T, C, cu_seqlens)
+    # 2^±64 is beyond float16's range, not bfloat16's; TF32 would cut float16's products short, not round them
     WIDE: tl.constexpr = tl.bfloat16 if q.dtype.element_ty == tl.bfloat16 else tl.float32
+    EXACT: tl.constexpr = "tf32x3" if q.dtype.element_ty == tl.float16 else PRECISION
     o_r, o_k = tl.arange(0, R), tl.program_id(0) % NK * BK + tl.arange(0, BK)
     m_k = o_k < K
     p_q = q + i_b * q_b + first * q_t + (i_h // GROUP) * q_h + o_k[None, :]
@@ -243,12 +246,12 @@ def finish(
                 below = (o_r[:, None] > o_r[None, :]) & live[:, None]
                 b_dP = tl.load(p_own, mask=below, other=0.0).to(WIDE)
                 k_M = (b_k * tl.exp2(M - L)).to(WIDE)
-                b_dq += tl.exp2(L - M) * tl.dot(b_dP, k_M, input_precision=PRECISION)
+                b_dq += tl.exp2(L - M) * tl.dot(b_dP, k_M, input_precision=EXACT)
                 p_own = p_A + t[None, :] * HV * C + t[:, None]
                 above = (o_r[:, None] < o_r[None, :]) & live[None, :]
                 b_dP = tl.load(p_own, mask=above, other=0.0).to(WIDE)
                 q_M = (b_q * tl.exp2(L - M)).to(WIDE)
-                b_dk += tl.exp2(M - L) * tl.dot(b_dP, q_M, input_precision=PRECISION)
+                b_dk += tl.exp2(M - L) * tl.dot(b_dP, q_M, input_precision=EXACT)
             else:
                 D = tl.zeros((R, BK), tl.float32)  # from after row s to each later row
                 for i in range(R):
@@ -279,12 +282,12 @@ def finish(
                 after = tl.sum(tl.where(o_r[:, None] == 0, b_d, 0.0), 0)
 
 
-def _launch(kernel, q, k, *tensors, scale, cu_seqlens, C, slots, BK):
+def _launch(kernel, q, k, *tensors, scale, cu_seqlens, C, chunks, BK):
     (B, T, H, K), HV = q.shape, tensors[0].shape[2]
     N = B if cu_seqlens is None else len(cu_seqlens) - 1
     strides = [x.stride(axis) for x in (q, k) for axis in range(3)]
     with on(q):
-        kernel[(slots * HV * triton.cdiv(K, BK),)](
+        kernel[(chunks * HV * triton.cdiv(K, BK),)](
             q, k, *tensors, cu_seqlens, T, N, HV, scale, *strides,
             K, BK, C, R, HV // H, precision(q.dtype), num_warps=4,
         )  # fmt: skip
@@ -293,11 +296,10 @@ def _launch(kernel, q, k, *tensors, scale, cu_seqlens, C, slots, BK):
 def prepared(q, k, g, scale, cu_seqlens, C):
     """(qd, kd (B, T, HV, K), P (B, T, HV, C), the chunks' decays (slots, HV, K) float32); g contiguous float32."""
     B, T, HV, K = g.shape
-    slots = T // C + len(cu_seqlens) - 1 if cu_seqlens is not None else B * (T // C + 1)
     q_decayed, k_decayed = (torch.empty(B, T, HV, K, dtype=q.dtype, device=q.device) for _ in range(2))
     pairs = torch.empty(B, T, HV, C, dtype=q.dtype, device=q.device)
-    decays = torch.empty(slots, HV, K, dtype=torch.float32, device=q.device)
-    sizes = dict(scale=scale, cu_seqlens=cu_seqlens, C=C, slots=slots, BK=max(16, triton.next_power_of_2(K)))
+    decays = torch.empty(slots(B, T, C, cu_seqlens), HV, K, dtype=torch.float32, device=q.device)
+    sizes = dict(scale=scale, cu_seqlens=cu_seqlens, C=C, chunks=len(decays), BK=max(16, triton.next_power_of_2(K)))
     _launch(prepare, q, k, g, q_decayed, k_decayed, pairs, decays, **sizes)
     return q_decayed, k_decayed, pairs, decays
 
@@ -308,18 +310,18 @@ def finished(q, k, g, pair_grads, read, written, decays, last, scale, cu_seqlens
 
     B, T, HV, K = g.shape
     C, V = pair_grads.shape[-1], read.states.shape[-1] if with_dg else 0
-    dq, dk = (torch.empty(B, T, HV, K, dtype=q.dtype, device=q.device) for _ in range(2))
+    dq, dk = (written_later(cu_seqlens, B, T, HV, K, dtype=q.dtype, device=q.device) for _ in range(2))
     dg = passes = None
     if with_dg:
-        dg, passes = torch.empty_like(g), torch.empty_like(decays)
+        dg, passes = written_later(cu_seqlens, *g.shape, dtype=g.dtype, device=g.device), torch.empty_like(decays)
         N = B if cu_seqlens is None else len(cu_seqlens) - 1
         with on(q):
-            passing[(N * HV * triton.cdiv(T, table.BORDERS),)](
-                read.sums, written.sums, decays, read.states, written.states, last, passes, cu_seqlens, T, HV,
+            passing[(slots(B, T, table.BORDERS, cu_seqlens) * HV,)](
+                read.sums, written.sums, decays, read.states, written.states, last, passes, cu_seqlens, T, N, HV,
                 K, V, max(16, triton.next_power_of_2(K)), min(64, max(16, triton.next_power_of_2(V))), C,
                 table.BORDERS,
             )  # fmt: skip
     tensors = (g, pair_grads, read.o, written.o, passes, dq, dk, dg)
     BK = min(64, max(16, triton.next_power_of_2(K)))
-    _launch(finish, q, k, *tensors, scale=scale, cu_seqlens=cu_seqlens, C=C, slots=len(decays), BK=BK)
+    _launch(finish, q, k, *tensors, scale=scale, cu_seqlens=cu_seqlens, C=C, chunks=len(decays), BK=BK)
     return dq, dk, dg

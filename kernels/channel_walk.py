@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 
 from kernels import tiles as table
-from kernels.arguments import on
+from kernels.arguments import on, written_later
 from kernels.scalar_walk import precision
 from kernels.sequences import slot_of, tokens_of
 
@@ -154,7 +154,7 @@ def run(
     def scratch(*shape):
         return torch.empty(shape, dtype=torch.float32, device=v.device)
 
-    out = Walked(torch.empty(B, T, HV, V, dtype=v.dtype, device=v.device))
+    out = Walked(written_later(cu_seqlens, B, T, HV, V, dtype=v.dtype, device=v.device))
     if x is not None:
         out = Walked(out.o, scratch(len(decays), HV, V), scratch(B, HV, T // table.BORDERS + 1, V, K))
     local = total = None

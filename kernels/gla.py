@@ -4,12 +4,13 @@ the chunks, :mod:`kernels.channel_walk` across them."""
 import torch
 
 from kernels import channel_chunks, channel_walk, scalar_recur
-from kernels.arguments import Sizes, in_dtype_of, last_contiguous, over_group
+from kernels.arguments import Sizes, in_dtype_of, last_contiguous, not_offered, over_group
 from kernels.tiles import channel_chunk
 
 
 def chunk_gla(
-    q, k, v, g, scale=None, initial_state=None, output_final_state=False, state_v_first=False, cu_seqlens=None
+    q, k, v, g, scale=None, initial_state=None, output_final_state=False, state_v_first=False, cu_seqlens=None,
+    cu_seqlens_cpu=None,
 ):  # fmt: skip
     """S_t = diag(exp(g_t)) S_{t-1} + k_t v_tᵀ, o_t = scale S_tᵀ q_t, differentiable.
 
@@ -19,7 +20,8 @@ def chunk_gla(
                         wipes the channel
     scale               K ** -0.5 unless given
     initial_state       (N, HV, K, V), or (N, HV, V, K) with ``state_v_first``; N = B or the packed sequences
-    cu_seqlens          (N + 1,) int32 or int64, where each packed sequence begins and the last ends; B = 1
+    cu_seqlens          (N + 1,) int32 or int64, where each packed sequence begins and the last ends; B = 1.
+                        ``cu_seqlens_cpu`` is accepted and not needed
     Returns o (B, T, HV, V) in v's dtype and the final state, float32, or None.
     Source: Yang et al. (2023), Section 4; FLA's ``chunk_gla``.
 
@@ -31,15 +33,22 @@ def chunk_gla(
 
 
 def fused_recurrent_gla(
-    q, k, v, g, scale=None, initial_state=None, output_final_state=False, state_v_first=False, cu_seqlens=None
+    q, k, v, gk, gv=None, scale=None, initial_state=None, output_final_state=False, reverse=False,
+    state_v_first=False, cu_seqlens=None,
 ):  # fmt: skip
-    """:func:`chunk_gla` token by token, for decoding; its gradients are those of the chunked form."""
-    return _call(q, k, v, g, scale, initial_state, output_final_state, state_v_first, cu_seqlens, by_token=True)
+    """:func:`chunk_gla` token by token, for decoding; its gradients are those of the chunked form.
+
+    The log-decays are ``gk`` here, as FLA has it; ``gv`` and ``reverse`` keep the place of what is not offered.
+    """
+    not_offered(gv=gv, reverse=reverse)
+    return _call(q, k, v, gk, scale, initial_state, output_final_state, state_v_first, cu_seqlens, by_token=True)
 
 
 def _call(q, k, v, g, scale, initial_state, output_final_state, state_v_first, cu_seqlens, by_token):
     sizes = Sizes(q=(q, "B T H K"), k=(k, "B T H K"), v=(v, "B T HV V"), g=(g, "B T HV K"))
-    sizes.add_states(cu_seqlens, initial_state=(initial_state, "N HV V K" if state_v_first else "N HV K V"))
+    cu_seqlens = sizes.add_states(
+        cu_seqlens, initial_state=(initial_state, "N HV V K" if state_v_first else "N HV K V")
+    )
     q, k = in_dtype_of(v, q, k)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     return ChannelDecay.apply(

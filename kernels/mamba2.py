@@ -11,29 +11,34 @@ import torch.nn.functional as F
 import triton
 import triton.language as tl
 
-from kernels.arguments import Sizes, in_dtype_of, on
+from kernels.arguments import Sizes, in_dtype_of, not_offered, on
 from kernels.scalar_decay import ScalarDecay
+from kernels.scalar_recur import log_sigmoid
 
 
 def mamba_chunk_scan_combined(
-    x, dt, A, B, C, chunk_size=None, D=None, z=None, dt_bias=None, initial_states=None, seq_idx=None,
-    dt_softplus=False, dt_limit=(0.0, float("inf")), return_final_states=False,
+    x, dt, A, B, C, chunk_size=None, D=None, z=None, dt_bias=None, initial_states=None, seq_idx=None, cu_seqlens=None,
+    dt_softplus=False, dt_limit=(0.0, float("inf")), return_final_states=False, return_varlen_states=False,
 ):  # fmt: skip
     """Mamba-2's layer between its convolution and its norm, differentiable.
 
     x               (B, T, H, P)
     dt              (B, T, H), the step before ``dt_bias`` (H,), softplus (if ``dt_softplus``) and ``dt_limit``
     A               (H,), at most 0
-    B, C            (B, T, G, N), each group serving H / G heads
+    B, C            (B, T, G, N_state), each group serving H / G heads
     chunk_size      accepted and not used: the tiles come from the shape
     D               (H,) or (H, P), the input's weight in the output; z (B, T, H, P): y is multiplied by silu(z)
-    initial_states  (B, H, P, N)
     seq_idx         (B, T) whole numbers: where it changes, another sequence begins with an empty state
-    Returns y (B, T, H, P), and with ``return_final_states`` the last states, (B, H, P, N), float32.
+    cu_seqlens      (N + 1,) int32 or int64, where each of N packed sequences begins and the last ends; B = 1
+    initial_states  (N, H, P, N_state), N = B unless sequences are packed
+    Returns y (B, T, H, P), and with ``return_final_states`` the last states, (N, H, P, N_state), float32.
     Source: Dao and Gu (2024), as released.
     """
-    sizes = Sizes(x=(x, "B T H P"), dt=(dt, "B T H"), A=(A, "H"), B=(B, "B T G N"), C=(C, "B T G N"))
-    sizes.take(z=(z, "B T H P"), dt_bias=(dt_bias, "H"), initial_states=(initial_states, "B H P N"))
+    sizes = Sizes(x=(x, "B T H P"), dt=(dt, "B T H"), A=(A, "H"), B=(B, "B T G N_state"), C=(C, "B T G N_state"))
+    sizes.take(z=(z, "B T H P"), dt_bias=(dt_bias, "H"))
+    not_offered(return_varlen_states=return_varlen_states)
+    (seq_idx,) = sizes.whole_numbers(seq_idx=(seq_idx, "B T"))
+    cu_seqlens = sizes.add_states(cu_seqlens, initial_states=(initial_states, "N H P N_state"))
     if D is not None:
         sizes.take(D=(D, "H P" if D.ndim == 2 else "H"))
     step = dt.float() if dt_bias is None else dt.float() + dt_bias.float()
@@ -45,11 +50,14 @@ def mamba_chunk_scan_combined(
         first = F.pad(seq_idx[:, 1:] != seq_idx[:, :-1], (1, 0))
         g = g.masked_fill(first[..., None], -torch.inf)
     B, C = in_dtype_of(x, B, C)
-    y, states = ScalarDecay.apply(C, B, x, g, step, 1.0, initial_states, None, return_final_states, True, False)
+    y, states = ScalarDecay.apply(
+        C, B, x, g, step, 1.0, initial_states, cu_seqlens, return_final_states, True, False
+    )  # fmt: skip
     if D is not None:
-        y = y + (D if D.ndim == 2 else D[:, None]).to(x.dtype) * x
+        y = y + (D if D.ndim == 2 else D[:, None]).float() * x
     if z is not None:
-        y = y * F.silu(z)
+        y = y * F.silu(z.float())
+    y = y.to(x.dtype)
     return (y, states) if return_final_states else y
 
 
@@ -78,7 +86,7 @@ def update(
         if dt_bias is not None:
             b_dt += tl.load(dt_bias + i_h * bias_h + o_p * bias_p, mask=m_p, other=0.0).to(tl.float32)
         if SOFTPLUS:
-            b_dt = tl.maximum(b_dt, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(b_dt)))
+            b_dt = -log_sigmoid(-b_dt)
         b_x = tl.load(x + i_b * x_b + i_h * x_h + o_p * x_p, mask=m_p, other=0.0).to(tl.float32)
         b_B = tl.load(B + i_b * B_b + (i_h // GROUP) * B_g + o_n, mask=m_n, other=0.0).to(tl.float32)
         b_C = tl.load(C + i_b * C_b + (i_h // GROUP) * C_g + o_n, mask=m_n, other=0.0).to(tl.float32)
@@ -104,12 +112,20 @@ def selective_state_update(
 
     state (S, H, P, N), S = B unless rows are told their slots; x, dt, z (B, H, P); A (H, P, N); B, C (B, G, N);
     D, dt_bias (H, P). Mamba-2's one number a head is passed expanded, as mamba_ssm has it: the memory is read once.
-    state_batch_indices (B,): the slot of each row's state; a negative one marks a padded row, whose y is 0.
+    state_batch_indices (B,) whole numbers: the slot of each row's state, no slot twice; a negative one marks a padded
+    row, whose y is 0. Without heads, as Mamba-1 has it, state (S, P, N), x (B, P), A (P, N), B (B, N) and so on.
     Source: Gu and Dao (2023), Dao and Gu (2024), as released.
     """
+    if x.ndim == 2:
+        state, x, dt, A, B, C, D, z, dt_bias = (
+            t if t is None else t.unsqueeze(axis)
+            for t, axis in zip((state, x, dt, A, B, C, D, z, dt_bias), (1, 1, 1, 0, 1, 1, 0, 1, 0))
+        )
+        return selective_state_update(state, x, dt, A, B, C, D, z, dt_bias, dt_softplus, state_batch_indices).squeeze(1)
     sizes = Sizes(x=(x, "B H P"), dt=(dt, "B H P"), A=(A, "H P N"), B=(B, "B G N"), C=(C, "B G N"), D=(D, "H P"))
     sizes.take(z=(z, "B H P"), dt_bias=(dt_bias, "H P"))
     sizes.take(state=(state, "B H P N" if state_batch_indices is None else "S H P N"))
+    (indices,) = sizes.whole_numbers(state_batch_indices=(state_batch_indices, "B"))
     (rows, H, P), (G, N) = x.shape, B.shape[1:]
     out = torch.empty(rows, H, P, dtype=x.dtype, device=x.device)
     B, C = (y if y.stride(-1) == 1 else y.contiguous() for y in (B, C))
@@ -120,7 +136,7 @@ def selective_state_update(
 
     with on(x):
         update[(rows * H * triton.cdiv(P, BP),)](
-            state, x, dt, A, B, C, D, z, dt_bias, out, state_batch_indices,
+            state, x, dt, A, B, C, D, z, dt_bias, out, indices,
             H, *strides(state, range(4)), *strides(x, range(3)), *strides(dt, range(3)), *strides(A, range(3)),
             *strides(B, range(2)), *strides(C, range(2)), *strides(D, range(2)), *strides(z, range(3)),
             *strides(dt_bias, range(2)),

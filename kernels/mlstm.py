@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 
 from kernels import scalar_recur, scalar_walk
-from kernels.arguments import Sizes, in_dtype_of, last_contiguous, on, over_group
+from kernels.arguments import Sizes, in_dtype_of, last_contiguous, on, over_group, written_later
 from kernels.scalar_recur import LOWEST, carry, log_sigmoid
 from kernels.sequences import tokens_of
 from lineage_lib.reference._loop import several
@@ -62,7 +62,7 @@ def _call(q, k, v, i, f, scale, initial_state, output_final_state, cu_seqlens, b
     for name, x in ({"i": i, "f": f} | (parts if initial_state is not None else {})).items():
         if x is None:
             raise TypeError(f"{name}: expected a torch tensor, got None")
-    sizes.add_states(cu_seqlens, **{name: (x, axes) for (name, x), axes in zip(parts.items(), STATE)})
+    cu_seqlens = sizes.add_states(cu_seqlens, **{name: (x, axes) for (name, x), axes in zip(parts.items(), STATE)})
     q, k = in_dtype_of(v, q, k)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     o, *state = MLSTM.apply(q, k, v, i, f, scale, *parts.values(), cu_seqlens, output_final_state, by_token)
@@ -141,7 +141,7 @@ class MLSTM(torch.autograd.Function):
         s0, n0, m0 = (None if x is None else x.float().contiguous() for x in (s0, n0, m0))
 
         def empty(*shape, dtype=torch.float32):
-            return torch.empty(shape, dtype=dtype, device=v.device)
+            return written_later(cu_seqlens, *shape, dtype=dtype, device=v.device)
 
         m = empty(N, HV)
         s, n = (empty(N, HV, K, V), empty(N, HV, K)) if with_state else (None, None)
@@ -202,8 +202,10 @@ class MLSTM(torch.autograd.Function):
             dm0 = None if s0 is None else dm0 + to_m.where(winner < 0, 0.0)
             t = torch.arange(T, device=v.device)[:, None]
             if cu_seqlens is not None:
-                of = torch.searchsorted(cu_seqlens[1:].long(), t[:, 0], right=True)  # each token's sequence
-                t, winner, to_m = t - cu_seqlens[of, None], winner[None, of], to_m[None, of]
+                of = torch.searchsorted(cu_seqlens[1:].long(), t[:, 0], right=True)  # each token's sequence, N for none
+                to_m = to_m.new_zeros(1, T, HV) + torch.nn.functional.pad(to_m, (0, 0, 0, 1))[of]
+                of = of.clamp(max=len(cu_seqlens) - 2)
+                t, winner = t - cu_seqlens[of, None], winner[None, of]
             else:
                 winner, to_m = winner[:, None], to_m[:, None]
             di, dlog_f = di + to_m.where(t == winner, 0.0), dlog_f + to_m.where(t > winner, 0.0)

@@ -19,6 +19,7 @@ GATES = {
     "mixed": lambda r, *shape: F.logsigmoid(2 + normal(r, *shape)),
     "strong": lambda r, *shape: torch.full(shape, -5.0, dtype=torch.float64),
     "strongest": lambda r, *shape: torch.full(shape, -20.0, dtype=torch.float64),
+    "sudden": lambda r, *shape: torch.where(normal(r, *shape) < -0.3, -8 - 30 * normal(r, *shape).abs(), -1e-3),
     "resets": lambda r, *shape: torch.where(normal(r, *shape) < -1.3, -torch.inf, -1e-3),
 }
 KEYS = ("unit", "correlated", "identical", "zero", "long")
@@ -227,6 +228,8 @@ _MAMBA2 = dict(
     gates=("dt", "A", "dt_bias"),
     float32=("A", "D", "dt", "dt_bias", "initial_states"),
     summed=("A", "D", "dt_bias"),
+    # Not "sudden": with Δ from 1e-4 to 5, dA weighs the rounding of one token's dg ten thousand times another's.
+    regimes=tuple(name for name in GATES if name != "sudden"),
     values="x",
     packs=False,
 )
@@ -247,7 +250,12 @@ OPERATORS = [
         "fused_recurrent_simple_gla", ours=_like_fla(kernels.fused_recurrent_simple_gla), by_token=True, **_SIMPLE_GLA
     ),
     Operator("chunk_gla", ours=_like_fla(kernels.chunk_gla), **_GLA),
-    Operator("fused_recurrent_gla", ours=_like_fla(kernels.fused_recurrent_gla), by_token=True, **_GLA),
+    Operator(
+        "fused_recurrent_gla",
+        ours=_like_fla(lambda g, **others: kernels.fused_recurrent_gla(gk=g, **others)),
+        by_token=True,
+        **_GLA,
+    ),
     Operator("mamba_chunk_scan_combined", ours=_mamba2, **_MAMBA2),
     Operator("selective_state_update", ours=_update, **_MAMBA2, differentiable=False, single=True),
     Operator("chunk_mlstm", ours=_mlstm(kernels.chunk_mlstm), **_MLSTM),

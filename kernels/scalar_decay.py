@@ -1,14 +1,17 @@
 """One decay a head and token, with FLA's names: simple GLA, RetNet; and the function that Mamba-2 and mLSTM use."""
 
+import functools
+
 import torch
 
 from kernels import scalar_recur, scalar_walk
-from kernels.arguments import Sizes, in_dtype_of, last_contiguous, over_group
+from kernels.arguments import Sizes, in_dtype_of, last_contiguous, not_offered, over_group
+from lineage_lib.reference import retention_log_decay
 
 
 def chunk_simple_gla(
     q, k, v, g=None, g_gamma=None, scale=None, initial_state=None, output_final_state=False, state_v_first=False,
-    cu_seqlens=None,
+    cu_seqlens=None, cu_seqlens_cpu=None,
 ):  # fmt: skip
     """S_t = exp(g_t) S_{t-1} + k_t v_tᵀ, o_t = scale S_tᵀ q_t, differentiable.
 
@@ -18,7 +21,8 @@ def chunk_simple_gla(
     g_gamma             (HV,) in its place: the same decay at every step
     scale               K ** -0.5 unless given
     initial_state       (N, HV, K, V), or (N, HV, V, K) with ``state_v_first``; N = B or the packed sequences
-    cu_seqlens          (N + 1,) int32 or int64, where each packed sequence begins and the last ends; B = 1
+    cu_seqlens          (N + 1,) int32 or int64, where each packed sequence begins and the last ends; B = 1.
+                        ``cu_seqlens_cpu`` is accepted and not needed
     Returns o (B, T, HV, V) in v's dtype and the final state, float32, or None.
     Source: Yang et al. (2023), Section 4, with one decay a head; FLA's ``chunk_simple_gla``.
 
@@ -30,23 +34,43 @@ def chunk_simple_gla(
 
 
 def fused_recurrent_simple_gla(
-    q, k, v, g=None, g_gamma=None, scale=None, initial_state=None, output_final_state=False, state_v_first=False,
-    cu_seqlens=None,
+    q, k, v, g=None, g_gamma=None, scale=None, initial_state=None, output_final_state=False, reverse=False,
+    state_v_first=False, cu_seqlens=None,
 ):  # fmt: skip
-    """:func:`chunk_simple_gla` token by token, for decoding; its gradients are those of the chunked form."""
+    """:func:`chunk_simple_gla` token by token, for decoding; its gradients are those of the chunked form.
+
+    ``reverse`` keeps, as in FLA, the place of what is not offered.
+    """
+    not_offered(reverse=reverse)
     return _call(q, k, v, g, g_gamma, scale, initial_state, output_final_state, state_v_first, cu_seqlens, True)
 
 
 def chunk_retention(q, k, v, scale=None, initial_state=None, output_final_state=False, cu_seqlens=None):
     """RetNet: :func:`chunk_simple_gla` with the fixed decays 1 − 2^(−5−h) of head h = 0, 1, … (Sun et al. 2023)."""
-    heads = torch.arange(v.shape[2], device=v.device, dtype=torch.float64)
-    g_gamma = torch.log1p(-(2.0 ** (-5 - heads))).float()
-    return chunk_simple_gla(q, k, v, None, g_gamma, scale, initial_state, output_final_state, cu_seqlens=cu_seqlens)
+    return chunk_simple_gla(
+        q,
+        k,
+        v,
+        None,
+        retention_decays(v.shape[2], v.device),
+        scale,
+        initial_state,
+        output_final_state,
+        cu_seqlens=cu_seqlens,
+    )
+
+
+@functools.cache
+def retention_decays(heads: int, device: torch.device) -> torch.Tensor:
+    """RetNet's log-decays (heads,): kept, because a call would spend five launches on them."""
+    return retention_log_decay(heads).to(device, torch.float32)
 
 
 def _call(q, k, v, g, g_gamma, scale, initial_state, output_final_state, state_v_first, cu_seqlens, by_token=False):
     sizes = Sizes(q=(q, "B T H K"), k=(k, "B T H K"), v=(v, "B T HV V"), g=(g, "B T HV"), g_gamma=(g_gamma, "HV"))
-    sizes.add_states(cu_seqlens, initial_state=(initial_state, "N HV V K" if state_v_first else "N HV K V"))
+    cu_seqlens = sizes.add_states(
+        cu_seqlens, initial_state=(initial_state, "N HV V K" if state_v_first else "N HV K V")
+    )
     if g is not None and g_gamma is not None:
         raise ValueError("g, g_gamma: expected one of them, got both")
     if g_gamma is not None:

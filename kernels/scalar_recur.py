@@ -8,11 +8,10 @@ With mLSTM's gates i and f the program works out g, w and the stabiliser m itsel
 S, as in :mod:`kernels.mlstm`.
 """
 
-import torch
 import triton
 import triton.language as tl
 
-from kernels.arguments import on
+from kernels.arguments import on, written_later
 from kernels.sequences import tokens_of
 from kernels.tiles import recur_tiles
 
@@ -110,7 +109,7 @@ def run(
     """
     (B, T, H, K), (HV, V) = q.shape, v.shape[2:]
     N = B if cu_seqlens is None else len(cu_seqlens) - 1
-    o = torch.empty(B, T, HV, V, dtype=v.dtype, device=v.device)
+    o = written_later(cu_seqlens, B, T, HV, V, dtype=v.dtype, device=v.device)
     BV, warps = recur_tiles(N * HV, V)
     strides = [x.stride(axis) for x in (q, k, v) for axis in range(3)]
     s_k, s_v = s_strides or (V, 1)

@@ -34,8 +34,8 @@ import triton
 import triton.language as tl
 
 from kernels import tiles as table
-from kernels.arguments import on
-from kernels.sequences import tokens_of
+from kernels.arguments import on, written_later
+from kernels.sequences import chunk_of, slots, tokens_of
 
 LOG2E = tl.constexpr(1.4426950408889634)
 STRONG = tl.constexpr(-8.0)  # log-decays below are summed apart
@@ -117,12 +117,14 @@ def walk(
                     tl.store(p_anchor + K * V + o_n, b_n, mask=m_n & at_border)
         b_k = tl.load(p_k + t[:, None] * k_t, mask=live[:, None] & m_k[None, :], other=0.0)
         b_v = tl.load(p_v + t[None, :] * v_t, mask=live[None, :] & m_v[:, None], other=0.0)
-        # G in two parts: a sum with a strong decay in it would lose digits of all differences that follow
+        # In two parts, strong decays' whole numbers apart: a sum with them in it would lose digits of all differences
+        # that follow, and sums of whole numbers are exact in any order
         b_G, b_H = tl.zeros((C,), tl.float32), tl.zeros((C,), tl.float32)
         if g is not None:
             b_g = tl.load(g + token + t * HV, mask=live, other=0.0)
-            b_G = tl.cumsum(tl.where(b_g < STRONG, 0.0, b_g * LOG2E), 0)
-            b_H = tl.cumsum(tl.where(b_g < STRONG, tl.maximum(b_g * LOG2E, WIPED), 0.0), 0)
+            strong = tl.where(b_g < STRONG, tl.ceil(tl.maximum(b_g * LOG2E, WIPED)), 0.0)
+            b_H = tl.cumsum(strong, 0)
+            b_G = tl.cumsum(tl.maximum(b_g * LOG2E, WIPED) - strong, 0)
         G_end, H_end = tl.sum(tl.where(last, b_G, 0.0), 0), tl.sum(tl.where(last, b_H, 0.0), 0)
         from_start, to_end = tl.exp2(b_G + b_H), tl.exp2(tl.minimum(G_end - b_G, 0.0) + (H_end - b_H))
         inward, outward = (to_end, from_start) if REVERSE else (from_start, to_end)
@@ -146,9 +148,9 @@ def walk(
             if NORM == "k":
                 b_A += writer[:, None] * reader[None, :]
             later = b_G[:, None] - b_G[None, :] if REVERSE else b_G[None, :] - b_G[:, None]
-            strong = b_H[:, None] - b_H[None, :] if REVERSE else b_H[None, :] - b_H[:, None]
+            later_H = b_H[:, None] - b_H[None, :] if REVERSE else b_H[None, :] - b_H[:, None]
             seen = o_c[:, None] >= o_c[None, :] if REVERSE else o_c[:, None] <= o_c[None, :]
-            between = tl.exp2(tl.where(seen, tl.minimum(later, 0.0) + strong, 0.0))
+            between = tl.exp2(tl.where(seen, tl.minimum(later, 0.0) + later_H, 0.0))
             b_A = tl.where(seen, b_A * between, 0.0) * scale_write
             if dots is not None:  # what a token reads of its own write is in q·dq and in k·dk: left out of both
                 own = tl.sum(tl.where(o_c[:, None] == o_c[None, :], b_A, 0.0), 0) * scale_read
@@ -225,7 +227,7 @@ def restart(sum_after, cut_after, value, cut):
 
 @triton.jit
 def gate_gradient(
-    g, reads, writes, read_anchors, write_anchors, last, dg, cu_seqlens, B, T, HV, scale,
+    g, reads, writes, read_anchors, write_anchors, last, dg, cu_seqlens, B, T, N, HV, scale,
     KV: tl.constexpr, TILES_R: tl.constexpr, TILES_W: tl.constexpr, EVERY: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """dg_t = Σ_{i≥t} (q_i·dq_i − k_i·dk_i), up to the next border, and from there on ⟨S, dS⟩ at the border.
@@ -236,17 +238,17 @@ def gate_gradient(
     what is read of a token's own write: that does not pass a step. What passes a step whose decay is below
     float32's rounding is nothing: the sum starts afresh there too, so that no error of what follows gets past it.
     """
-    i_nh, i_e = (tl.program_id(0) // tl.cdiv(T, EVERY)).to(tl.int64), tl.program_id(0) % tl.cdiv(T, EVERY)
-    i_n, i_h = i_nh // HV, i_nh % HV
-    i_b, first, length = tokens_of(i_n, T, cu_seqlens)
+    pid = tl.program_id(0).to(tl.int64)
+    i_h = pid % HV
+    i_n, i_b, first, length, i_e = chunk_of(pid // HV, N, T, EVERY, cu_seqlens)
     t = i_e * EVERY + tl.arange(0, EVERY)
     place = (i_b * T + first + t) * HV + i_h
     live = t < length
     b_d = tl.zeros((EVERY,), tl.float32)
     for i in tl.static_range(TILES_R):
-        b_d += tl.load(reads + i * B * T * HV + place, mask=live, other=0.0)
+        b_d += tl.load(reads + (i_h * 0 + i) * B * T * HV + place, mask=live, other=0.0)
     for i in tl.static_range(TILES_W):
-        b_d -= tl.load(writes + i * B * T * HV + place, mask=live, other=0.0)
+        b_d -= tl.load(writes + (i_h * 0 + i) * B * T * HV + place, mask=live, other=0.0)
     border = (i_e + 1) * EVERY
     after = tl.zeros((), tl.float32)
     if border < length:
@@ -257,7 +259,7 @@ def gate_gradient(
             after += tl.sum(b_S * tl.load(write_anchors + anchor + o_s, mask=o_s < KV, other=0.0), 0)
         after *= scale  # dS came out of its walk without it
     elif last is not None:
-        after += tl.load(last + i_nh)
+        after += tl.load(last + i_n * HV + i_h)
     cut = tl.where(tl.load(g + place, mask=live, other=0.0) < NEGLIGIBLE, 1.0, 0.0)
     b_d, cut_after = tl.associative_scan((tl.where(cut > 0, 0.0, b_d), cut), 0, restart, reverse=True)
     tl.store(dg + place, b_d + tl.where(cut_after > 0, 0.0, after), mask=live)
@@ -294,9 +296,9 @@ def run(
     NV, size = triton.cdiv(V, tiles.BV), K * V + {"": 0, "v": K, "k": V}[norm]
 
     def scratch(*shape):
-        return torch.empty(shape, dtype=torch.float32, device=v.device)
+        return written_later(cu_seqlens, *shape, dtype=torch.float32, device=v.device)
 
-    out = Walked(torch.empty(B, T, HV, V, dtype=v.dtype, device=v.device))
+    out = Walked(written_later(cu_seqlens, B, T, HV, V, dtype=v.dtype, device=v.device))
     if dots_with is not None:
         out = out._replace(dots=scratch(NV, B, T, HV), states=scratch(B, HV, T // table.BORDERS + 1, size))
     if whole_with is not None:
@@ -326,10 +328,10 @@ def gate(g: torch.Tensor, read: Walked, written: Walked, last, scale, cu_seqlens
     reads, writes, S = read.dots, written.dots, read.states
     _, B, T, HV = reads.shape
     N = B if cu_seqlens is None else len(cu_seqlens) - 1
-    dg = torch.empty(B, T, HV, dtype=torch.float32, device=reads.device)
+    dg = written_later(cu_seqlens, B, T, HV, dtype=torch.float32, device=reads.device)
     with on(dg):
-        gate_gradient[(N * HV * triton.cdiv(T, table.BORDERS),)](
-            g, reads, writes, S, written.states, last, dg, cu_seqlens, B, T, HV, scale,
+        gate_gradient[(slots(B, T, table.BORDERS, cu_seqlens) * HV,)](
+            g, reads, writes, S, written.states, last, dg, cu_seqlens, B, T, N, HV, scale,
             S.shape[-1], len(reads), len(writes), table.BORDERS, 4096,
         )  # fmt: skip
     return dg
@@ -341,4 +343,4 @@ def precision(dtype: torch.dtype) -> str:
     Without TF32, three TF32 products with what each operand lacks: float32's accuracy on the tensor cores, where
     float32 products themselves would spill registers by the thousand.
     """
-    return "tf32x3" if dtype == torch.float32 and not torch.backends.cuda.matmul.allow_tf32 else "tf32"
+    return "tf32x3" if dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision != "tf32" else "tf32"

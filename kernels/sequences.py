@@ -27,16 +27,21 @@ def slot_of(i_n, i_b, first, T, C: tl.constexpr, cu_seqlens):
 
 @triton.jit
 def chunk_of(slot, N, T, C: tl.constexpr, cu_seqlens):
-    """(row, first token, number of tokens, chunk within the sequence) of a slot; that chunk may have no tokens."""
-    i_b, c = slot // (T // C + 1), slot % (T // C + 1)
-    first, length = c * 0, c * 0 + T
+    """(sequence, row, first token, number of tokens, chunk within it) of a slot; that chunk may have no tokens."""
+    i_n, c = slot // (T // C + 1), slot % (T // C + 1)
+    i_b, first, length = i_n, c * 0, c * 0 + T
     if cu_seqlens is not None:
-        low, high = slot * 0, slot * 0 + N  # the last sequence whose chunks begin at this slot or before
-        while high - low > 1:
-            middle = (low + high) // 2
+        i_n, high = slot * 0, slot * 0 + N  # the last sequence whose chunks begin at this slot or before
+        while high - i_n > 1:
+            middle = (i_n + high) // 2
             begins = tl.load(cu_seqlens + middle).to(tl.int64) // C + middle
-            low = tl.where(begins <= slot, middle, low)
+            i_n = tl.where(begins <= slot, middle, i_n)
             high = tl.where(begins <= slot, high, middle)
-        i_b, first, length = tokens_of(low, T, cu_seqlens)
-        c = slot - slot_of(low, i_b, first, T, C, cu_seqlens)
-    return i_b, first, length, c
+        i_b, first, length = tokens_of(i_n, T, cu_seqlens)
+        c = slot - slot_of(i_n, i_b, first, T, C, cu_seqlens)
+    return i_n, i_b, first, length, c
+
+
+def slots(B: int, T: int, C: int, cu_seqlens) -> int:
+    """How many slots there are."""
+    return B * (T // C + 1) if cu_seqlens is None else T // C + len(cu_seqlens) - 1

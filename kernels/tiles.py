@@ -47,12 +47,12 @@ def walk_tiles(states: int, T: int, K: int, V: int, dtype: torch.dtype, kernel: 
 
 
 def by_rule(states: int, T: int, K: int, V: int, dtype: torch.dtype) -> WalkTiles:
-    """The state's tile is in registers, 64 of each thread's: 16,384 numbers for 8 warps. Keys as wide as 256, and
-    float32, whose products take more registers and shared memory, have half or a quarter of that.
+    """The state's tile is in registers, 64 of each thread's: 16,384 numbers for 8 warps. Keys as wide as 256
+    have half of that, and float32 an eighth: its products are three, and with more ptxas gives up on registers.
     """
     wide = dtype == torch.float32
     C, BK = 32 if wide else 64, max(16, triton.next_power_of_2(K))
-    BV = max(16, min(triton.next_power_of_2(V), (4096 if wide else 16384) // BK))
+    BV = max(16, min(triton.next_power_of_2(V), (2048 if wide else 16384) // BK))
     programs = states * triton.cdiv(V, BV)
     segments = 1
     while programs * segments < PROGRAMS and 2 * segments * LEAST * C <= T:

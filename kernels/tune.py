@@ -33,16 +33,20 @@ GAIN = 0.02  # less is within what two measurements of one thing differ by
 REGISTERS = 128  # of each thread, for the state: more would not leave enough for the rest
 DTYPES = {str(dtype)[6:]: dtype for dtype in BAR}
 # A walk that asks ``walk_tiles`` under its name, and the kernel by which it is timed.
-WALKS: dict[str, Workload] = {"scalar_walk": next(w for w in WORKLOADS if w.name == "chunk_simple_gla")}
+_TIMED_BY = {"scalar_walk": "chunk_simple_gla", "channel_walk": "chunk_gla"}
+WALKS: dict[str, Workload] = {walk: next(w for w in WORKLOADS if w.name == name) for walk, name in _TIMED_BY.items()}
 
 
-def neighbours(t: WalkTiles, T: int, V: int) -> Iterator[WalkTiles]:
-    """What differs in one thing, or in the tile of values and the warps together, and may be faster."""
+def neighbours(t: WalkTiles, T: int, V: int, chunks: bool = True) -> Iterator[WalkTiles]:
+    """What differs in one thing, or in the tile of values and the warps together, and may be faster.
+
+    ``chunks``: the walk takes the length of its chunks from the table too.
+    """
     widths = [t.BV // 2, t.BV * 2]
     others = [t._replace(BV=BV, WARPS=warps) for BV in widths for warps in (4, 8)]
     others += [t._replace(WARPS=warps) for warps in (4, 8)]
     others += [t._replace(STAGES=t.STAGES + more) for more in (-1, 1)]
-    others += [t._replace(C=C) for C in (t.C // 2, t.C * 2)]
+    others += [t._replace(C=C) for C in (t.C // 2, t.C * 2) if chunks]
     others += [t._replace(SEGMENTS=segments) for segments in (t.SEGMENTS // 2, t.SEGMENTS * 2)]
     for other in others:
         whole = other.SEGMENTS == 1 or other.SEGMENTS * table.LEAST * other.C <= T
@@ -52,12 +56,14 @@ def neighbours(t: WalkTiles, T: int, V: int) -> Iterator[WalkTiles]:
             yield other
 
 
-def search(start: WalkTiles, T: int, V: int, cost: Callable[[WalkTiles], float], seconds: float) -> WalkTiles:
+def search(
+    start: WalkTiles, T: int, V: int, cost: Callable[[WalkTiles], float], seconds: float, chunks: bool = True
+) -> WalkTiles:
     """The cheapest of those tried; no tiles are tried twice, none after the seconds have passed."""
     end, tried, best = time.monotonic() + seconds, {start: cost(start)}, None
     while best != min(tried, key=tried.get):
         best = min(tried, key=tried.get)
-        for other in dict.fromkeys(neighbours(best, T, V)):
+        for other in dict.fromkeys(neighbours(best, T, V, chunks)):
             if other not in tried and time.monotonic() < end:
                 tried[other] = cost(other)
     return best
@@ -134,7 +140,7 @@ class Tuning:
 
     def best(self, seconds: float) -> dict | None:
         """The entry for the table, or None where the rules are as good."""
-        found = search(self.default, self.sizes["T"], self.sizes["V"], self.cost, seconds)
+        found = search(self.default, self.sizes["T"], self.sizes["V"], self.cost, seconds, self.walk == "scalar_walk")
         if found == self.default:
             return None
         default_ms, ms = self.milliseconds(self.default, found)

@@ -32,6 +32,11 @@ def ran(operator, inputs, dtype=torch.float32, shape=SMALL):
     return verify.run(operator, operator.ours, inputs, shape, dtype)
 
 
+pytestmark = pytest.mark.skipif(
+    not kernels.INTERPRETED, reason="on a GPU the kernels are verified by python -m kernels.verify"
+)
+
+
 @pytest.mark.parametrize("dtype", verify.DTYPES, ids=str)
 @EVERY
 def test_every_case_is_within_the_bar(operator, dtype):
@@ -126,7 +131,7 @@ def test_a_reset_forgets_everything(name):
     results = []
     for fed in (inputs, huge):
         fed = {key: x.requires_grad_() for key, x in fed.items()}
-        o, state = getattr(kernels, name)(**fed, output_final_state=True)
+        o, state = BY_NAME[name].ours(fed, SMALL, None)
         (dq,) = torch.autograd.grad(o[:, 40:].sum() + state.sum(), [fed["q"]])
         results.append((o[:, 40:], state, dq[:, 40:]))
     for a, b in zip(*results):
@@ -222,6 +227,146 @@ def test_bad_input_is_refused_by_name(change, kind, words):
     arguments = {name: zeros(1, 8, 2, 16) for name in ("q", "k", "v")} | {"g": zeros(1, 8, 2)} | change
     with pytest.raises(kind, match=words):
         kernels.chunk_simple_gla(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (dict(state_batch_indices=torch.tensor([0.0, 1.0])), "state_batch_indices: expected a tensor of whole numbers"),
+        (dict(state_batch_indices=torch.tensor([0])), "state_batch_indices: expected shape \\(B\\) = \\(2,\\)"),
+    ],
+)
+def test_slots_are_checked(arguments, words):
+    x, B, A = randn(2, 3, 8), randn(2, 1, 16), -rand(3, 8, 16)
+    with pytest.raises((TypeError, ValueError), match=words):
+        kernels.selective_state_update(zeros(4, 3, 8, 16), x, x, A, B, B, **arguments)
+
+
+@pytest.mark.parametrize("seq_idx", [torch.zeros(1, 1, dtype=torch.int32), torch.zeros(1, 8)], ids=["shape", "dtype"])
+def test_seq_idx_is_checked(seq_idx):
+    x, dt, B = randn(1, 8, 2, 4), rand(1, 8, 2), randn(1, 8, 1, 16)
+    with pytest.raises((TypeError, ValueError), match="seq_idx: expected"):
+        kernels.mamba_chunk_scan_combined(x, dt, -rand(2), B, B, seq_idx=seq_idx)
+
+
+@pytest.mark.parametrize(
+    ("function", "more"),
+    [
+        (kernels.fused_recurrent_simple_gla, dict(reverse=True)),
+        (kernels.fused_recurrent_gla, dict(gk=zeros(1, 8, 2, 16), gv=zeros(1, 8, 2, 16))),
+        (kernels.fused_recurrent_gla, dict(gk=zeros(1, 8, 2, 16), reverse=True)),
+    ],
+)
+def test_what_is_not_offered_is_refused_by_name(function, more):
+    q = zeros(1, 8, 2, 16)
+    with pytest.raises(NotImplementedError, match=f"{[*more][-1]}: not offered"):
+        function(q, q, q, **more)
+
+
+def far_heads(x):
+    """Heads so far apart that three of them pass 2^31."""
+    B, T, H, D = x.shape
+    storage = torch.empty((H - 1) * (2**30 + 64) + B * T * D, dtype=x.dtype).untyped_storage()
+    view = torch.empty(0, dtype=x.dtype).set_(storage, 0, x.shape, (T * D, D, 2**30 + 64, 1))
+    return view.copy_(x)
+
+
+@pytest.mark.parametrize("name", ["chunk_simple_gla", "fused_recurrent_simple_gla", "chunk_gla", "fused_recurrent_gla"])
+def test_heads_may_be_far_apart(name):
+    operator, shape = BY_NAME[name], Shape(T=20, H=3, HV=3, K=16, V=16)
+    inputs = drawn(operator, torch.float16, shape)
+    expected, found = (
+        ran(operator, inputs, torch.float16, shape),
+        verify.run(
+            operator,
+            operator.ours,
+            inputs,
+            shape,
+            torch.float16,
+            lambda x: far_heads(x) if x.ndim == 4 and x.dtype == torch.float16 else x,
+        ),
+    )
+    for key, x in expected.items():
+        assert torch.equal(found[key], x), key
+
+
+@pytest.mark.parametrize("name", ["chunk_simple_gla", "fused_recurrent_simple_gla", "chunk_gla", "fused_recurrent_gla"])
+def test_cu_seqlens_may_be_strided(name):
+    shape = Shape(T=33, H=1, HV=1, K=16, V=16, lengths=(13, 0, 20))
+    operator = BY_NAME[name]
+    inputs = {key: x.float() for key, x in drawn(operator, shape=shape).items()}
+    ends = torch.tensor([0, 13, 13, 33])
+    plain, _ = operator.ours(inputs, shape, ends)
+    every_other, _ = operator.ours(inputs, shape, torch.stack([ends, ends + 7], 1)[:, 0])
+    assert torch.equal(plain, every_other)
+
+
+@pytest.mark.parametrize("name", ["chunk_simple_gla", "chunk_gla", "chunk_mlstm", "fused_recurrent_gla"])
+def test_tokens_of_no_sequence_read_zero(name):
+    """A row may be padded behind its last sequence: outputs and gradients there are 0."""
+    shape, operator = Shape(T=40, H=1, HV=1, K=16, V=16, lengths=(13, 20)), BY_NAME[name]
+    inputs = {key: x.float().requires_grad_() for key, x in drawn(operator, shape=shape).items()}
+    o, state = operator.ours(inputs, shape, torch.tensor([0, 13, 33]))
+    parts = list(state.values()) if isinstance(state, dict) else [state]
+    found = torch.autograd.grad(o.sum() + sum(x.sum() for x in parts), list(inputs.values()), allow_unused=True)
+    assert not o[:, 33:].any()
+    for key, gradient in zip(inputs, found):
+        if inputs[key].shape[:2] == (1, 40) and gradient is not None:
+            assert not gradient[:, 33:].any(), key
+
+
+def test_strong_decays_of_any_size_cost_no_digits():
+    """Sums of strong decays, whatever the order they are added in: what follows them is exact."""
+    shape = Shape(T=100, K=16, V=16)
+    for name in ("chunk_simple_gla", "chunk_gla"):
+        operator = BY_NAME[name]
+        inputs = drawn(operator, shape=shape)
+        r = torch.Generator().manual_seed(0)
+        strong = -8 - 92 * torch.rand(inputs["g"].shape, generator=r, dtype=torch.float64)
+        often = torch.rand(inputs["g"].shape, generator=r, dtype=torch.float64) < 0.4
+        inputs["g"] = torch.where(often, strong, -1e-3 * torch.ones_like(strong)).float().double()
+        o, _ = operator.reference(inputs, shape, None)
+        assert verify.ratio(ran(operator, inputs, shape=shape)["o"], o) < 1e-6, name
+
+
+def test_small_steps_keep_their_digits():
+    """softplus(x) is exp(x) far left of 0, where log(1 + exp(x)) is 0."""
+    x, B, A = ones(1, 1, 8), ones(1, 1, 16), zeros(1, 8, 16)
+    for dt in (-5.0, -12.0, -20.0):
+        state = zeros(1, 1, 8, 16)
+        kernels.selective_state_update(state, x, x * dt, A, B, B, dt_softplus=True)
+        expected = torch.nn.functional.softplus(torch.tensor(dt, dtype=torch.float64))
+        assert torch.allclose(state.double(), expected, rtol=1e-5, atol=0.0)
+
+
+def test_mamba_without_heads_is_one_head():
+    state, x, A, B, D = randn(2, 8, 16), randn(2, 8), -rand(8, 16), randn(2, 16), randn(8)
+    one = state.unsqueeze(1).clone()
+    y = kernels.selective_state_update(state, x, x, A, B, B, D=D, dt_softplus=True)
+    x, B = x.unsqueeze(1), B.unsqueeze(1)
+    heads = kernels.selective_state_update(one, x, x, A[None], B, B, D=D[None], dt_softplus=True)
+    assert torch.equal(y, heads[:, 0])
+    assert torch.equal(state, one[:, 0])
+
+
+def test_mamba_takes_packed_sequences():
+    inputs = {
+        key: x.float() for key, x in drawn(BY_NAME["mamba_chunk_scan_combined"], shape=Shape(T=70, state=False)).items()
+    }
+    ends = torch.tensor([0, 33, 33, 70])
+    together, states = kernels.mamba_chunk_scan_combined(
+        **inputs, cu_seqlens=ends, dt_softplus=True, return_final_states=True
+    )
+    seq_idx = (torch.arange(70) >= 33).int()[None]
+    assert verify.ratio(together, kernels.mamba_chunk_scan_combined(**inputs, seq_idx=seq_idx, dt_softplus=True)) < 1e-6
+    assert states.shape[0] == 3
+    assert not states[1].any()
+
+
+def test_mamba_answers_in_the_dtype_of_x():
+    inputs = drawn(BY_NAME["mamba_chunk_scan_combined"])
+    half = {key: x.to(torch.float16 if key in ("x", "B", "C") else torch.float32) for key, x in inputs.items()}
+    assert kernels.mamba_chunk_scan_combined(**half, dt_softplus=True).dtype == torch.float16
 
 
 def test_packed_sequences_need_one_row():

@@ -15,6 +15,9 @@ from lineage_lib.reference import naive_recurrent_mlstm
 BOTH = pytest.mark.parametrize("function", [kernels.chunk_mlstm, kernels.fused_recurrent_mlstm])
 randn, full, zeros = (partial(make, dtype=torch.float32) for make in (torch.randn, torch.full, torch.zeros))
 OUTPUTS = ("o", "S", "n", "m")
+pytestmark = pytest.mark.skipif(
+    not kernels.INTERPRETED, reason="on a GPU the kernels are verified by python -m kernels.verify"
+)
 
 
 def drawn(T=40, H=1, HV=2, seed=0):
