@@ -108,7 +108,7 @@ def update(
 def selective_state_update(
     state, x, dt, A, B, C, D=None, z=None, dt_bias=None, dt_softplus=False, state_batch_indices=None
 ):
-    """One token for every row; ``state`` is changed in place. Returns y (B, H, P).
+    """One step of Mamba-2's recurrence for every row; ``state`` is changed in place. Returns y (B, H, P).
 
     state (S, H, P, N), S = B unless rows are told their slots; x, dt, z (B, H, P); A (H, P, N); B, C (B, G, N);
     D, dt_bias (H, P). Mamba-2's one number a head is passed expanded, as mamba_ssm has it: the memory is read once.

@@ -8,6 +8,7 @@ message says which case failed, where, by how much, and which known mistake give
 import json
 import linecache
 import os
+import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -209,9 +210,12 @@ def _compare(exercise: Exercise, case: Case, expected: Outcome, got: Outcome) ->
     if got.trouble:
         return _Problem("wrong", got.trouble)
     for returned, want, have in zip(exercise.returns, expected.parts, got.parts):
-        problem = _compare_part(exercise, returned, want, have)
+        problem = _compare_part(exercise, returned, want, have, got)
         if problem is not None:
             return problem
+    if got.strays:
+        why = "what it read there was thrown away, but a GPU may stop a kernel for the access alone: mask the load"
+        return _Problem("wrong", f"the values are right, but {got.strays}", (("note", why),))
     if got.mutated:
         return _Problem("wrong", _changed(exercise, case, got.mutated))
     if case.max_bytes is not None and got.peak_bytes > case.max_bytes:
@@ -249,7 +253,9 @@ def _overwritten(exercise: Exercise, returned) -> tuple[int, Case, _Problem, Out
     return None
 
 
-def _compare_part(exercise: Exercise, returned: str, want: np.ndarray, have: np.ndarray) -> _Problem | None:
+def _compare_part(
+    exercise: Exercise, returned: str, want: np.ndarray, have: np.ndarray, got: Outcome
+) -> _Problem | None:
     label, axes = label_of(returned), axes_of(returned)
     if have.shape != want.shape:
         got, need = _shape(have.shape, ()), _shape(want.shape, axes)
@@ -264,8 +270,7 @@ def _compare_part(exercise: Exercise, returned: str, want: np.ndarray, have: np.
     bad = ~np.isfinite(have) & np.isfinite(want)
     if bad[first]:
         name = "NaN" if np.isnan(have[first]) else "an infinity"
-        note = ("note", "around every tensor lies NaN: is a load without its mask? Or is it infinity times 0?")
-        notes = [note] if exercise.launch is not None and name == "NaN" else []
+        notes = [("note", _whence(got))] if exercise.launch is not None and name == "NaN" else []
         return _Problem("wrong", f"{label} contains {name} where a number is expected", (*lines, values, *notes))
     # A NaN further on must not hide how large the difference is where there is one.
     difference = float(np.nanmax(np.abs(have[wrong].astype(complex) - want[wrong].astype(complex))))
@@ -284,12 +289,32 @@ def _compare_part(exercise: Exercise, returned: str, want: np.ndarray, have: np.
         return _Problem("wrong", f"{label} has the wrong dtype", (dtype, *rest, size, values))
     notes = []
     if exercise.launch is not None and difference <= _COARSE * scale_of(want):
-        told = 'so small a difference comes from rounding: 16 bits somewhere, or a dot without input_precision="ieee"?'
+        told = 'so small a difference comes from rounding (16 bits somewhere, a dot without input_precision="ieee"), '
+        notes = [("note", told + "or from something left out that has almost decayed")]
+    elif got.strays is not None and difference >= _NONSENSE * scale_of(want):
+        told = "so large a difference: Triton's interpreter gets products of bfloat16 tiles wrong; cast to float32"
         notes = [("note", told)]
+    if got.strays:
+        notes.append(("note", f"{got.strays}: is a load without its mask, or a stride wrong?"))
     return _Problem("wrong", f"{label} has wrong values", (*lines, size, values, *notes))
 
 
 _COARSE = 2e-3  # of the largest entry: what rounding the factors to TF32 or 16 bits leaves
+_NONSENSE = 1e6  # of the largest entry: no decay that was forgotten makes so much of these cases
+
+
+def _whence(got: Outcome) -> str:
+    """Where the NaN in a kernel's result may come from."""
+    if got.strays:
+        return f"{got.strays}, where NaN lies: is a load without its mask, or a stride wrong?"
+    if got.early:
+        return f"your kernel read {_listed([*got.early])} where it had written nothing yet: an output starts as NaN"
+    if got.strays is not None:
+        return "no load left its tensor: is it infinity times 0, or infinity minus infinity?"
+    return (
+        "NaN lies around every tensor and between the rows of those with a stride, and fills every output until it is "
+        "written: is a load without its mask, a stride wrong, an output read? Or is it infinity times 0?"
+    )
 
 
 def _shape(shape: tuple[int, ...], axes: list[str]) -> str:
@@ -346,6 +371,15 @@ def _describe(exercise: Exercise, case: Case) -> str:
     return ", ".join(shown) + (f"; {case.note}" if case.note else "")
 
 
+_KERNEL_NOTES = {  # what is meant by what Triton's interpreter says
+    "object is not iterable": "a tile has no entries to pick, b[0] or b[C - 1]: load that entry with a pointer of its "
+    "own, or keep it with tl.where, zeros elsewhere, and add up with tl.sum",
+    "positional argument": "the check launches the kernel with all arguments of the answer cell's signature, in that "
+    "order: keep the signature as it is",
+    "'to_tensor'": "on tiles only Triton's own functions work: tl.exp, not np.exp or torch.exp",
+}
+
+
 def _raised(exercise: Exercise, error: BaseException) -> tuple[str, tuple[tuple[str, str], ...]]:
     """A headline, what was raised, and the learner's own line that raised it: the last frame outside libraries."""
     if isinstance(error, NotCompiled):
@@ -358,8 +392,8 @@ def _raised(exercise: Exercise, error: BaseException) -> tuple[str, tuple[tuple[
     while trace is not None:
         frames.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno, trace.tb_frame.f_code.co_name))
         trace = trace.tb_next
-    ours = os.path.dirname(__file__) + os.sep
-    own = [f for f in frames if "site-packages" not in f[0] and not f[0].startswith((ours, "<frozen"))]
+    foreign = (os.path.dirname(__file__) + os.sep, sysconfig.get_path("stdlib") + os.sep, "<frozen")
+    own = [f for f in frames if "site-packages" not in f[0] and not f[0].startswith(foreign)]
     if own:
         file, line, name = own[-1]
         code = linecache.getline(file, line).strip()
@@ -368,6 +402,8 @@ def _raised(exercise: Exercise, error: BaseException) -> tuple[str, tuple[tuple[
         rows.append(("note", "a variable is used before it gets a value: what should it be before the loop?"))
     elif isinstance(error, NameError):
         rows.append(("note", "grading takes answer cells alone: keep every helper inside the answer cell"))
+    elif exercise.launch is not None:
+        rows += [("note", note) for words, note in _KERNEL_NOTES.items() if words in str(error)]
     what = "function" if exercise.launch is None else "kernel"
     return f"your {what} raised {type(error).__name__}", tuple(rows)
 

@@ -5,6 +5,9 @@ strided, and inside an output. Loading and storing leave its bits alone, any ari
 access outside shows: what was read poisons the result, what was written has changed the buffer, and an output
 that still holds these bits was never written.
 
+Triton's interpreter is also asked for the address of every load, store and atomic, so that a load outside is seen
+even where its number is thrown away, and an address far from everything before it ends the process.
+
 Under Triton's interpreter a launch of several programs runs twice, in order and in reverse. On a GPU it runs twice
 as well, in whatever order the device takes. Both results must agree: no program may need another one's.
 """
@@ -97,31 +100,50 @@ def is_stub(kernel, exercise_id: str) -> bool:
     return told and "NotImplementedError" in code.co_names
 
 
-def run(launch: Launch, kernel) -> np.ndarray | tuple[np.ndarray, ...]:
-    """What the kernel leaves in its outputs, as float64, in the order of its arguments; one output is no tuple.
+@dataclass(frozen=True)
+class Ran:
+    """What a launch left behind.
+
+    values     the outputs as float64, in the order of the arguments; one output is no tuple
+    strays     what was read outside, in words, "" for nothing; None: a GPU ran it, and nobody looked
+    early      names of the outputs that were read where nothing had been written yet
+    """
+
+    values: np.ndarray | tuple[np.ndarray, ...]
+    strays: str | None = None
+    early: tuple[str, ...] = ()
+
+
+def run(launch: Launch, kernel) -> Ran:
+    """Launch the kernel on fresh buffers, twice where there is an order to change.
 
     Raises :class:`Trespass`, ``NotCompiled``, ``DeviceLost``, or what the kernel's own lines raised.
     """
     interpreted = _is_interpreted(kernel)
     device = "cpu" if interpreted else GPU
-    results = []
+    results, watches = [], []
     for backwards in (False, True):
         if interpreted and backwards and math.prod(launch.grid) == 1:
             break  # a single program has no order
         order = _reversed_programs(launch.grid) if interpreted and backwards else contextlib.nullcontext()
         buffers = {n: _Buffer(n, a, device) for n, a in launch.arguments.items() if not isinstance(a, int)}
         arguments = [buffers[n].tensor if n in buffers else a for n, a in launch.arguments.items()]
-        with _explained_errors(), order, np.errstate(all="ignore"):
+        watch = _Watch([*buffers.values()]) if interpreted else None
+        with _explained_errors(), order, watch or contextlib.nullcontext(), np.errstate(all="ignore"):
             kernel[launch.grid](*arguments)
             if not interpreted:
                 torch.cuda.synchronize()
         for buffer in buffers.values():
             buffer.refuse_trespass()
         results.append({n: b.result() for n, b in buffers.items() if b.written})
+        watches += [watch] if interpreted else []
     for name, value in results[0].items():
         _refuse_order(name, value, results[-1][name], interpreted)
     outputs = tuple(results[0].values())
-    return outputs[0] if len(outputs) == 1 else outputs
+    values = outputs[0] if len(outputs) == 1 else outputs
+    if not interpreted:
+        return Ran(values)
+    return Ran(values, next((w.strays() for w in watches if w.strays()), ""), watches[0].early())
 
 
 # --- buffers ------------------------------------------------------------------------------------
@@ -167,14 +189,18 @@ class _Buffer:
         inside = int(changed[self.inside].sum())
         if inside:
             return f"your kernel wrote into its input {self.name}: {_numbers(inside)} changed"
+        told = self.whereabouts(changed)
+        return f"your kernel wrote outside {told} (mask the store: live tokens and channels only)"
+
+    def whereabouts(self, marked: torch.Tensor) -> str:
+        """``y: 2 numbers behind its end``, of marked entries outside the tensor."""
         low, high = int(self.inside.min()), int(self.inside.max())
         counts = {
-            "before its start": int(changed[:low].sum()),
-            "behind its end": int(changed[high + 1 :].sum()),
-            "between its rows": int(changed[low : high + 1].sum()),
+            "before its start": int(marked[:low].sum()),
+            "behind its end": int(marked[high + 1 :].sum()),
+            "between its rows": int(marked[low : high + 1].sum()),
         }
-        told = " and ".join(f"{_numbers(n)} {place}" for place, n in counts.items() if n)
-        return f"your kernel wrote outside {self.name}: {told} (mask the store: live tokens and channels only)"
+        return f"{self.name}: " + " and ".join(f"{_numbers(n)} {place}" for place, n in counts.items() if n)
 
     def result(self) -> np.ndarray:
         bits = self.bits.cpu()[self.inside].numpy()
@@ -203,6 +229,96 @@ def _refuse_order(name: str, first: np.ndarray, second: np.ndarray, interpreted:
         f"the result depends on the order in which the programs run: {told}; "
         "two programs write the same entry, or one reads what another writes"
     )
+
+
+# Methods of the interpreter's builder: the positions of their pointers and their mask.
+_ACCESSES = {"create_masked_load": (0, 1), "create_masked_store": (0, 2), "create_atomic_rmw": (1, 3)}
+
+
+class _Watch:
+    """Sees the address of every load, store and atomic that Triton's interpreter runs inside ``with``.
+
+    Triton has no public way to do so: its builder gets the pointers and the mask of each, and here passes them on.
+    A Triton whose builder no longer does that is noticed, and not taken for a kernel that stays inside.
+    """
+
+    def __init__(self, buffers: list[_Buffer]):
+        self.buffers = sorted(buffers, key=lambda b: b.bits.data_ptr())
+        self.starts = np.array([b.bits.data_ptr() for b in self.buffers])
+        self.sizes = np.array([len(b.bits) for b in self.buffers])
+        self.firsts = np.cumsum(self.sizes) - self.sizes  # all buffers behind each other: one number an entry
+        self.stray, self.inside, self.fresh, self.hasty = np.zeros((4, self.sizes.sum()), bool)
+        for first, buffer in zip(self.firsts, self.buffers):
+            own = first + buffer.inside.numpy()
+            self.inside[own] = True
+            self.fresh[own] = not buffer.read
+
+    def __enter__(self) -> None:
+        from triton.runtime.interpreter import interpreter_builder as builder
+
+        for method, (pointers, mask) in _ACCESSES.items():
+            setattr(builder, method, self._watched(getattr(builder, method), pointers, mask))
+        try:
+            self._refuse_blindness(builder)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *raised) -> None:
+        from triton.runtime.interpreter import interpreter_builder as builder
+
+        for method in _ACCESSES:
+            delattr(builder, method)
+
+    def _watched(self, original, pointers: int, mask: int):
+        reads, writes = original.__name__ != "create_masked_store", original.__name__ != "create_masked_load"
+
+        def watched(*arguments, **options):
+            self._see(arguments[pointers].data, arguments[mask].data, reads, writes)
+            return original(*arguments, **options)
+
+        return watched
+
+    def _see(self, pointers: np.ndarray, mask: np.ndarray, reads: bool, writes: bool) -> None:
+        addresses = pointers[np.broadcast_to(mask, pointers.shape).astype(bool)].astype(np.int64)
+        owners = np.searchsorted(self.starts, addresses, side="right") - 1
+        entries = (addresses - self.starts[owners]) // 4
+        if ((owners < 0) | (entries >= self.sizes[owners])).any():
+            what = "read" if reads else "write"
+            raise Trespass(
+                f"your kernel was about to {what} more than {BORDER} entries away from every tensor: is a stride "
+                "wrong, or a number that is no token?"
+            )
+        entries += self.firsts[owners]
+        if reads:
+            self.stray[entries] |= ~self.inside[entries]
+            self.hasty[entries] |= self.fresh[entries]
+        if writes:
+            self.fresh[entries] = False
+
+    def _refuse_blindness(self, builder) -> None:
+        """Load the first entry of the first border, and see whether that was seen."""
+        import triton.language as tl
+        from triton.runtime.interpreter import TensorHandle
+
+        pointer = TensorHandle(self.starts[:1].astype(np.uint64), tl.pointer_type(tl.float32))
+        builder.create_load(pointer, None, None, False)
+        if not self.stray[0]:
+            raise RuntimeError("this version of Triton does not let its loads be watched")
+        self.stray[0] = False
+
+    def _marked(self, entries: np.ndarray) -> Iterator[tuple[_Buffer, torch.Tensor]]:
+        for buffer, first, size in zip(self.buffers, self.firsts, self.sizes):
+            if entries[first : first + size].any():
+                yield buffer, torch.from_numpy(entries[first : first + size])
+
+    def strays(self) -> str:
+        """``your kernel read outside k: 5 numbers behind its end``, or "": every load stayed inside."""
+        told = "; outside ".join(buffer.whereabouts(marked) for buffer, marked in self._marked(self.stray))
+        return f"your kernel read outside {told}" if told else ""
+
+    def early(self) -> tuple[str, ...]:
+        return tuple(buffer.name for buffer, _ in self._marked(self.hasty))
 
 
 # --- Triton -------------------------------------------------------------------------------------

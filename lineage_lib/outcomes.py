@@ -41,6 +41,8 @@ class Outcome:
     lost: bool = False  # nothing more can run in this process
     trouble: str = ""
     mutated: list[str] = field(default_factory=list)
+    strays: str | None = None  # what a kernel read outside its tensors; None: nobody looked
+    early: tuple[str, ...] = ()  # outputs that a kernel read before it wrote them
     peak_bytes: int = 0
     printed: str = ""
 
@@ -55,7 +57,7 @@ def call(exercise: Exercise, function: Callable, case: Case) -> Outcome:
             warnings.simplefilter("ignore")
             if case.max_bytes is not None:
                 tracemalloc.start()
-            output = _output(exercise, function, args)
+            output = _output(exercise, function, args, outcome)
             if case.max_bytes is not None:
                 outcome.peak_bytes = tracemalloc.get_traced_memory()[1]
     except KeyboardInterrupt:
@@ -82,13 +84,15 @@ def call(exercise: Exercise, function: Callable, case: Case) -> Outcome:
     return outcome
 
 
-def _output(exercise: Exercise, function: Callable, args: list):
-    """What a function returns, or what a kernel leaves in its outputs."""
+def _output(exercise: Exercise, function: Callable, args: list, outcome: Outcome):
+    """What a function returns, or what a kernel leaves in its outputs; how it read them goes into ``outcome``."""
     if exercise.launch is None or function is exercise.oracle:
         return function(*args)
     from lineage_lib import launching  # needs PyTorch, which most chapters do without
 
-    return launching.run(exercise.launch(*args), function)
+    ran = launching.run(exercise.launch(*args), function)
+    outcome.strays, outcome.early = ran.strays, ran.early
+    return ran.values
 
 
 def argument_names(exercise: Exercise) -> list[str]:
@@ -200,5 +204,7 @@ def did_the_same(known: Outcome, got: Outcome, rtol: float) -> bool:
         return False
     if known.mutated and known.mutated != got.mutated:
         return False
+    if known.strays and got.strays is not None and known.strays != got.strays:
+        return False  # both may be NaN throughout, but not out of the same place
     pairs = zip(known.parts, got.parts)
     return all(x.shape == y.shape and not wrong_entries(x, y, rtol * scale_of(y)).any() for x, y in pairs)

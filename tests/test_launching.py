@@ -32,6 +32,9 @@ def scaled(x, y, T, x_t, K: tl.constexpr, BLOCK: tl.constexpr, SLIP: tl.constexp
     mask = c < K
     if SLIP == "no-load-mask":
         b_x = tl.load(x + t * x_t + c)
+    elif SLIP == "stride-and-before":
+        b_x = tl.load(x + t * K + c, mask=mask, other=0.0)
+        tl.load(x - 1)
     elif SLIP == "stride-assumed":
         b_x = tl.load(x + t * K + c, mask=mask, other=0.0)
     else:
@@ -56,6 +59,16 @@ def scaled(x, y, T, x_t, K: tl.constexpr, BLOCK: tl.constexpr, SLIP: tl.constexp
         b_x = b_x.to(tl.float16).to(tl.float32)
     if SLIP == "raises":
         b_x = tl.dot(b_x, b_x)
+    elif SLIP == "picks":
+        b_x = b_x[K - 1]
+    elif SLIP == "own-output":
+        b_x += tl.load(y + t * K + c, mask=mask, other=0.0)
+    elif SLIP == "infinite":
+        b_x *= tl.exp(b_x * 0.0 + 1000.0) * 0.0
+    elif SLIP == "far":
+        b_x = tl.load(x + t * 100000000 + c, mask=mask, other=0.0)
+    elif SLIP == "block-pointer":
+        b_x = tl.load(tl.make_block_ptr(x + t * x_t, (BLOCK,), (1,), (0,), (BLOCK,), (0,)))
     tl.store(y + t * K + c, 2.0 * b_x, mask=mask)
 
 
@@ -82,9 +95,10 @@ def message(slip, x=X):
 
 
 def test_what_a_right_kernel_leaves_is_returned_as_float64():
-    y = launching.run(launch_of(X), Variant(scaled, SLIP=""))
-    assert y.dtype == np.float64
-    assert np.array_equal(y, 2 * X)
+    ran = launching.run(launch_of(X), Variant(scaled, SLIP=""))
+    assert ran.values.dtype == np.float64
+    assert np.array_equal(ran.values, 2 * X)
+    assert (ran.strays, ran.early) == ("" if kernels.INTERPRETED else None, ())
 
 
 @pytest.mark.parametrize(
@@ -110,10 +124,10 @@ def test_a_result_that_depends_on_the_order_of_programs_is_refused():
 
 
 def test_what_is_read_outside_is_nan():
-    """Between the rows and behind the end; what a mask or nothing uses afterwards cannot be seen."""
-    assert np.array_equal(launching.run(launch_of(X), Variant(scaled, SLIP="no-load-mask")), 2 * X)
-    assert np.isnan(launching.run(launch_of(X), Variant(scaled, SLIP="sum-unmasked"))).all()
-    y = launching.run(launch_of(X), Variant(scaled, SLIP="stride-assumed"))
+    """Between the rows and behind the end."""
+    assert np.array_equal(launching.run(launch_of(X), Variant(scaled, SLIP="no-load-mask")).values, 2 * X)
+    assert np.isnan(launching.run(launch_of(X), Variant(scaled, SLIP="sum-unmasked")).values).all()
+    y = launching.run(launch_of(X), Variant(scaled, SLIP="stride-assumed")).values
     assert np.array_equal(np.isnan(y), [[False] * 3, [True, True, False]])
 
 
@@ -122,7 +136,7 @@ def test_nan_written_over_nan_is_noticed():
     whole = {"y": InOut(X[0]), "T": 3, "BLOCK": 4}
     with pytest.raises(Trespass, match="wrote outside y: 1 number behind its end"):
         launching.run(Launch((1,), whole), doubled)
-    y = launching.run(Launch((1,), {"y": InOut(X.reshape(-1)[:4]), "T": 4, "BLOCK": 4}), doubled)
+    y = launching.run(Launch((1,), {"y": InOut(X.reshape(-1)[:4]), "T": 4, "BLOCK": 4}), doubled).values
     assert np.array_equal(y, X.reshape(-1)[:4])
 
 
@@ -191,6 +205,11 @@ def _squared(b_x):
 
 
 @triton.jit
+def lacks_a_parameter(x, y, T, K: tl.constexpr, BLOCK: tl.constexpr):
+    tl.store(y, tl.load(x))
+
+
+@triton.jit
 def with_a_helper(x, y, T, x_t, K: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(y + tl.arange(0, BLOCK), _squared(tl.load(x + tl.arange(0, BLOCK))))
 
@@ -221,7 +240,53 @@ def test_only_a_kernel_and_the_oracle_are_run():
 def test_a_nan_comes_with_a_note_about_masks():
     verdict = judge(exercise(), Variant(scaled, SLIP="stride-assumed"))
     assert "y contains NaN where a number is expected" in verdict.message
-    assert "around every tensor lies NaN: is a load without its mask?" in verdict.message
+    if kernels.INTERPRETED:
+        assert "note     your kernel read outside x: 2 numbers between its rows, where NaN lies: " in verdict.message
+    else:
+        assert "note     NaN lies around every tensor and between the rows" in verdict.message
+
+
+@interpreted
+def test_a_nan_that_no_load_brought_has_another_note():
+    told = "your kernel read y where it had written nothing yet: an output starts as NaN"
+    assert told in judge(exercise(), Variant(scaled, SLIP="own-output")).message
+    told = "no load left its tensor: is it infinity times 0"
+    assert told in judge(exercise(), Variant(scaled, SLIP="infinite")).message
+
+
+@interpreted
+@pytest.mark.parametrize("slip", ["no-load-mask", "block-pointer"])
+def test_a_read_outside_is_refused_though_its_number_is_thrown_away(slip):
+    """Lanes that a mask switches off are no reads: the right kernel has them too."""
+    assert launching.run(launch_of(X), Variant(scaled, SLIP="")).strays == ""
+    ran = launching.run(launch_of(X), Variant(scaled, SLIP=slip))
+    assert ran.strays == "your kernel read outside x: 1 number behind its end and 1 number between its rows"
+    verdict = judge(exercise(), Variant(scaled, SLIP=slip))
+    assert verdict.message.splitlines()[0].endswith(f"the values are right, but {ran.strays}")
+    assert "a GPU may stop a kernel for the access alone" in verdict.message
+
+
+@interpreted
+def test_an_address_far_outside_is_refused_before_it_is_read():
+    assert message("far").startswith("your kernel was about to read more than 32768 entries away from every tensor")
+
+
+@interpreted
+def test_a_triton_whose_loads_cannot_be_watched_is_noticed(monkeypatch):
+    from triton.runtime.interpreter import InterpreterBuilder, interpreter_builder
+
+    monkeypatch.setattr(InterpreterBuilder, "create_load", lambda *arguments: None)
+    with pytest.raises(RuntimeError, match="does not let its loads be watched"):
+        launching.run(launch_of(X), Variant(scaled, SLIP=""))
+    assert "create_masked_load" not in vars(interpreter_builder)
+
+
+@interpreted
+def test_a_known_mistake_that_reads_outside_is_named_for_the_same_reads_only():
+    elsewhere = Mistake("other", "something else", Variant(scaled, SLIP="stride-assumed"))
+    record = exercise(mistakes=(elsewhere,))
+    assert judge(record, Variant(scaled, SLIP="stride-assumed")).mistake == "other"
+    assert judge(record, Variant(scaled, SLIP="stride-and-before")).mistake is None
 
 
 def test_a_small_difference_comes_with_a_note_about_precision():
@@ -236,7 +301,15 @@ def test_an_error_shows_the_own_line_that_raised_it():
     text = judge(exercise(), Variant(scaled, SLIP="raises")).message
     assert "InterpreterError" not in text
     assert "in scaled: b_x = tl.dot(b_x, b_x)" in text
+    assert "a tile has no entries to pick" in judge(exercise(), Variant(scaled, SLIP="picks")).message
     assert "in _squared: return tl.dot(b_x, b_x)" in judge(exercise(), with_a_helper).message
+
+
+@interpreted
+def test_a_kernel_with_another_signature_is_told_so():
+    text = judge(exercise(), lacks_a_parameter).message
+    assert "keep the signature as it is" in text
+    assert "where" not in text
 
 
 # --- as on a GPU --------------------------------------------------------------------------------

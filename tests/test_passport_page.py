@@ -64,6 +64,7 @@ def built(tmp_path, monkeypatch):
         source = tmp_path / "source"
         source.mkdir()
         (source / "index.md").write_text((ROOT / "book" / "passport.md").read_text(encoding="utf-8"), encoding="utf-8")
+        (source / "notation.md").write_text("---\norphan: true\n---\n\n# Notation\n", encoding="utf-8")
         settings = {
             "extensions": ["myst_parser", "lineage_lib.book.passport"],
             "myst_enable_extensions": ["colon_fence", "dollarmath"],
@@ -93,18 +94,25 @@ def cells(table) -> list[list[str]]:
 def test_without_records_the_page_says_so_and_what_will_be_measured(built):
     soup, _ = built()
     assert soup.find_all("img") == []
-    overview = cells(soup.find("table"))
-    assert [row[0].split()[0] for row in overview[1:] if row[0]] == page.kernels()
-    assert {row[-1] for row in overview[1:]} == {"not yet"}
-    assert overview[1][:5] == ["chunk_simple_gla B2 T8192 H16 K128 V128", "fla", "forward", "269", "17.2"]
+    assert "No kernel has been measured yet." in words(soup)
+    heads, *rows = cells(soup.find("table"))
+    assert heads == ["Kernel, shape", "Pass", "Must move, MB", "Must compute, GFLOP", "Peer"]
+    assert list(dict.fromkeys(row[0].split()[0] for row in rows)) == page.kernels()
+    assert rows[0] == ["chunk_simple_gla B2 T8192 H16 K128 V128", "forward", "269", "17.2", "fla"]
+    assert rows[1][:2] == ["chunk_simple_gla B2 T8192 H16 K128 V128", "forward+backward"]
     for kernel in page.kernels():
         said = words(section(soup, kernel))
         assert "Not measured yet." in said
         assert all(name in said for name in passport.sources(kernel))
         assert page.workloads()[kernel].peer.name in said
         assert "Source changed since" not in said
-    assert "2^(−5−h)" in words(section(soup, "chunk_retention"))
-    assert r"\(S_t\) = exp( \(g_t\) ) \(S_{t-1}\) + \(k_t\) \(v_t^\top\), " in words(section(soup))
+    retention = section(soup, "chunk_retention")
+    assert r"\(1 - 2^{-5-h}\)" in words(retention)
+    assert retention.find("a", string="Sun et al. 2023")["href"].startswith("https://")
+    state = r"\(\mathbf S_t = e^{g_t}\, \mathbf S_{t-1} + \mathbf k_t \mathbf v_t^\top\)"
+    assert state + r", \(\mathbf o_t = \text{scale}\; \mathbf S_t^\top \mathbf q_t\)" in words(section(soup))
+    assert r"= \operatorname{diag}(e^{\mathbf g_t})\, \mathbf S_{t-1}" in words(section(soup, "chunk_gla"))
+    assert "B2\N{NO-BREAK SPACE}T8192" in section(soup).get_text()
 
 
 def test_every_kernel_is_on_the_page():
@@ -153,7 +161,8 @@ def test_a_measured_kernel(built):
     assert "chunk_simple_gla takes 1.25 to 9.62 times its floor." in shown
     assert "ahead of the peer in 1 of 3 cases; the peer takes 0.45 to 1.80 times as long." in shown
     row = cells(soup.find("table"))[1]
-    assert row[-4:] == ["0.151", "0.0634", "0.272", "2031-02-03"]
+    assert row[-5:] == ["0.151", "0.0634", "0.272", "2031-02-03", "fla"]
+    assert f"So far 1 of {len(page.kernels())} kernels have been measured, on: {DEVICE}." in words(soup)
 
 
 def test_a_changed_source_is_said(built):
@@ -162,8 +171,9 @@ def test_a_changed_source_is_said(built):
     assert "Source changed since. 1 of 2 results are of an older one." in words(section(soup))
     assert "Source changed since. What follows is of the source as it was then." in words(section(soup, "chunk_gla"))
     assert "Not measured yet." in words(section(soup, "chunk_mlstm"))
-    measured = {row[0].split()[0]: row[-1] for row in cells(soup.find("table")) if row[0]}
+    measured = {row[0].split()[0]: row[-2] for row in cells(soup.find("table")) if row[1] == "forward"}
     assert measured["chunk_simple_gla"] == "2031-02-03"
+    assert measured["chunk_mlstm"] == "not yet"
     assert measured["chunk_gla"] == "2031-02-03; source changed since"
 
 

@@ -32,7 +32,7 @@ def recurrence(q, k, v, g, S=None):
 
 
 def backward(q, k, v, g):
-    """The recurrence from the last token to the first: each token brings the gate of its successor."""
+    """The recurrence from the last token to the first: each token brings the log-decay of its successor."""
     g = torch.cat([g[1:], g[:1]])
     return recurrence(*(x.flip(0) for x in (q, k, v, g)))[0].flip(0)
 
@@ -48,15 +48,15 @@ def same(x, y):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_gradients_are_sums_over_pairs(seed):
-    """thm-05-gradients, as it is written: Γ and the three sums, and the gates' reverse sum."""
+    """thm-05-gradients, as it is written: L and the three sums, and the reverse sum of the log-decays."""
     q, k, v, g, normal = drawn(seed)
     do = normal(*v.shape)
     dq, dk, dv, dg = gradients(q, k, v, g, do)
     G = g.cumsum(0)
-    gamma = (G[:, None] - G).tril().exp().tril()
-    assert same(dq, (gamma * (do @ v.T)) @ k)
-    assert same(dk, (gamma * (do @ v.T)).T @ q)
-    assert same(dv, (gamma * (q @ k.T)).T @ do)
+    L = (G[:, None] - G).tril().exp().tril()
+    assert same(dq, (L * (do @ v.T)) @ k)
+    assert same(dk, (L * (do @ v.T)).T @ q)
+    assert same(dv, (L * (q @ k.T)).T @ do)
     assert same(dg, ((q * dq).sum(1) - (k * dk).sum(1)).flip(0).cumsum(0).flip(0))
 
 
@@ -89,8 +89,8 @@ def test_dv_in_chunks(seed):
     for start in reversed(range(0, len(q), 8)):
         qc, kc, doc, gc = (x[start : start + 8] for x in (q, k, do, g))
         G = gc.cumsum(0)
-        gamma = (G[:, None] - G).tril().exp().tril()
-        found.append((gamma * (qc @ kc.T)).T @ doc + (G[-1] - G).exp()[:, None] * (kc @ dS))
+        L = (G[:, None] - G).tril().exp().tril()
+        found.append((L * (qc @ kc.T)).T @ doc + (G[-1] - G).exp()[:, None] * (kc @ dS))
         dS = G[-1].exp() * dS + (G.exp()[:, None] * qc).T @ doc
     assert same(torch.cat(found[::-1]), gradients(q, k, v, g, do)[2])
 

@@ -1,6 +1,7 @@
 """The passport page, made from kernels/passport/*.json, the kernels' sources and the list of what is timed.
 
-``{passport-overview}``  every kernel in a line: what it is compared with, when it was measured, how it did
+``{passport-measured}``  how many kernels have been measured, and on what
+``{passport-overview}``  every kernel in a line: its least work, how it did, when it was measured, beside what
 ``{passport-kernels}``   a section for each kernel: source, errors, times as a table and as a figure
 """
 
@@ -41,6 +42,22 @@ def kernels() -> list[str]:
     return [name for name in workloads() if name in exported]
 
 
+def shape_label(shape: dict[str, int]) -> str:
+    """As the records' own label, of one line."""
+    return passport.label(shape).replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def measured() -> str:
+    """How many kernels there are results of, and from which devices."""
+    records = [record for kernel in kernels() for record in records_of(kernel)]
+    if not records:
+        return "**No kernel has been measured yet.** The table below says what each of them must move and compute."
+    devices = ", ".join(sorted({record["device"] for record in records}))
+    return (
+        f"So far {len({r['kernel'] for r in records})} of {len(kernels())} kernels have been measured, on: {devices}."
+    )
+
+
 def records_of(kernel: str) -> list[dict]:
     return [record for record in passport.read_all() if record["kernel"] == kernel]
 
@@ -49,30 +66,31 @@ def records_of(kernel: str) -> list[dict]:
 
 
 def overview() -> str:
-    """All kernels as a Markdown table."""
-    heads = ("Kernel, shape", "Peer", "Pass", "Moves, MB", "Computes, GFLOP", "Ours", "Floor", "Peer’s", "Measured")
-    align = ["---"] * 3 + ["---:"] * 5 + ["---"]
-    rows = [row for kernel in kernels() for row in _overview_rows(kernel)]
-    return _table(heads, align, rows, "overview")
+    """All kernels as a Markdown table; without any result, what they must do."""
+    heads = ("Kernel, shape", "Pass", "Must move, MB", "Must compute, GFLOP")
+    results = ("Ours", "Floor", "Peer’s", "Measured") if any(map(records_of, kernels())) else ()
+    align = ["---"] * 2 + ["---:"] * (2 + len(results[:3])) + ["---"] * len(results[3:]) + ["---"]
+    rows = [row for kernel in kernels() for row in _overview_rows(kernel, bool(results))]
+    return _table((*heads, *results, "Peer"), align, rows, "overview")
 
 
-def _overview_rows(kernel: str) -> list[tuple[str, ...]]:
-    """A row for each pass at the shape that is timed first."""
+def _overview_rows(kernel: str, results: bool) -> list[tuple[str, ...]]:
+    """A row for each pass at the shape that is timed first; with what was found if ``results``."""
     workload, records, rows = workloads()[kernel], records_of(kernel), []
     shape = workload.shapes[0]
     for which in workload.passes:
         meant = [r for r in records if (r["pass"], r["shape"]) == (which, shape)]
         last = max(meant, key=lambda r: r["date"], default=None)
         moved = workload.bytes_moved(workload.inputs(shape, "meta", torch.bfloat16), which)
-        link = f"{{ref}}`{kernel} <kernel-{kernel}>` {passport.label(shape)}"
-        named = (link, f"`{workload.peer.name.partition('.')[0]}`")
+        link = f"{{ref}}`{kernel} <kernel-{kernel}>`<br>{shape_label(shape)}"
         work = (f"{moved / 1e6:,.0f}", f"{workload.flops(shape, which) / 1e9:,.1f}")
         found = (NONE, NONE, NONE, "not yet")
         if last:
             since = "; source changed since" if passport.changed(last) else ""
             peers = _ms(_peer(last, "median_ms"))
             found = (_ms(last["median_ms"]), _ms(last["floor_ms"]), peers, f"{_unbroken(last['date'])}{since}")
-        rows.append((*(("", "") if rows else named), which, *work, *found))
+        peer = f"`{workload.peer.name.partition('.')[0]}`"
+        rows.append((link, which, *work, *(found if results else ()), peer))
     return rows
 
 
@@ -82,23 +100,45 @@ def _overview_rows(kernel: str) -> list[tuple[str, ...]]:
 def facts(kernel: str) -> str:
     """What it is, from its own docstring, and where."""
     words = re.sub(r":\w+:`([^`]*)`", r"`\1`", passport.summary(kernel)).replace("``", "`")
+    words = re.sub(r", differentiable\.$", ". It is differentiable.", words)
     files = ", ".join(f"`{name}`" for name in passport.sources(kernel))
-    return f"{_formulas(words)}\n\nSource: {files}."
+    return f"{_linked(_formulas(words))}\n\nSource: {files}."
+
+
+CITED = {"Sun et al. 2023": "https://arxiv.org/abs/2307.08621"}  # in docstrings
+TEX = {
+    r"diag\(exp\(g_t\)\)": r"\\operatorname{diag}(e^{\\mathbf g_t})\\,",  # a vector, one for each channel
+    r"exp\(g_t\)": r"e^{g_t}\\,",
+    r"\b([Skvqo])_": r"\\mathbf \1_",
+    r"\bscale ": r"\\text{scale}\\; ",
+    "ᵀ": r"^\\top",
+    "−": "-",
+    r"\^\(([^)]*)\)": r"^{\1}",
+}
 
 
 def _formulas(words: str) -> str:
-    """Markdown for a line of a docstring: letters with an index, S_{t-1} or v_tᵀ, as formulas."""
-    parts = re.split(r"(\b[A-Za-z]_(?:\{[^}]*\}|\w)ᵀ?)", words)
-    return "".join(
-        f"${part.replace('ᵀ', '^{top}')}$".replace("{top}", r"\top") if n % 2 else plain(part)
-        for n, part in enumerate(parts)
-    )
+    """Markdown for a line of a docstring: an equation "S_t = …" up to its comma or stop, and a power, as formulas."""
+    parts = re.split(r"(\b[A-Za-z]_t = [^,.]+|\d+ − 2\^\([^)]*\))", words)
+    return "".join(f"${_tex(part)}$" if n % 2 else plain(part) for n, part in enumerate(parts))
+
+
+def _tex(formula: str) -> str:
+    for pattern, tex in TEX.items():
+        formula = re.sub(pattern, tex, formula)
+    return formula
+
+
+def _linked(words: str) -> str:
+    for name, address in CITED.items():
+        words = words.replace(name, f"[{name}]({address})")
+    return words
 
 
 def planned(kernel: str) -> str:
     """What will be measured of it."""
     workload = workloads()[kernel]
-    shapes = "; ".join(passport.label(shape) for shape in workload.shapes)
+    shapes = "; ".join(map(shape_label, workload.shapes))
     return f"*Not measured yet.* To be timed beside `{workload.peer.name}` at {shapes}."
 
 
@@ -162,7 +202,7 @@ def times_table(records: list[dict]) -> str:
     )  # fmt: skip
     rows = [
         (
-            passport.label(r["shape"]),
+            shape_label(r["shape"]),
             r["pass"],
             _ms(r["median_ms"]),
             "–".join(map(_ms, r["spread_ms"])),
@@ -199,7 +239,7 @@ def _refusals(records: list[dict]) -> str:
     """Why there is no time of the peer's, or none under a graph; each reason once."""
     found: dict[str, list[str]] = {}
     for r in records:
-        name = f"{passport.label(r['shape'])} {r['pass']}"
+        name = f"{shape_label(r['shape'])} {r['pass']}"
         if r["peer"] is None:
             found.setdefault(f"No time of the peer’s: {_verbatim(r['peer_refused'])}", []).append(name)
         elif r["peer"]["median_ms"] is None:
@@ -281,6 +321,13 @@ def _unbroken(text: str) -> str:
 # --- Sphinx ---
 
 
+class PassportMeasured(FromTable):
+    def run(self) -> list[nodes.Node]:
+        box = nodes.container()
+        self.parsed(measured(), box)
+        return box.children
+
+
 class PassportOverview(FromTable):
     def run(self) -> list[nodes.Node]:
         box = nodes.container()
@@ -327,5 +374,6 @@ def _add_style(app, pagename, templatename, context, doctree) -> None:
 
 def setup(app) -> None:
     app.connect("html-page-context", _add_style)
+    app.add_directive("passport-measured", PassportMeasured)
     app.add_directive("passport-overview", PassportOverview)
     app.add_directive("passport-kernels", PassportKernels)

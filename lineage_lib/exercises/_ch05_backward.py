@@ -39,7 +39,8 @@ def _dv_cases(rng):
         case(17, 2, 5, 3, "T = C + 1: a last chunk of one token"),
         case(53, 1, 6, 9, "T = 3 C + 5"),
         case(25, 1, 4, 2, "C = 32, no decay at all", C=32, g=0.0),
-        case(12, 2, 20, 17, "K = 20 and V = 17 in tiles of 32, two heads", BK=32, BV=32),
+        case(12, 2, 37, 20, "K = 37 in a tile of 64, V = 20 in one of 32, two heads", BK=64, BV=32),
+        case(18, 3, 4, 37, "K = 4 in a tile of 16, V = 37 in one of 64, three heads", BV=64),
         case(14, 1, 4, 3, "one decay of -20 among mild ones", g={t: -20.0 if t == 6 else -0.1 for t in range(14)}),
         case(16, 1, 3, 4, "every g is -20: exp(G_t - G_s) overflows where t < s", g=-20.0),
         case(11, 1, 3, 4, "every g is -20, and the chunk is not full", g=-20.0),
@@ -69,12 +70,12 @@ def _dv_block(
     K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, SLIP: tl.constexpr,
 ):  # fmt: skip
     i_c, i_h = tl.program_id(0), tl.program_id(1)
+    if SLIP == "axes-swapped":
+        i_c, i_h = tl.program_id(1), tl.program_id(0)
     i, o_k, o_v = tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
     t = i_c * C + i
     live = t < T
     m_k, m_v = live[:, None] & (o_k < K)[None, :], live[:, None] & (o_v < V)[None, :]
-    if SLIP == "stride-assumed":
-        q_t, k_t, do_t = H * K, H * K, H * V
     b_q = tl.load(q + t[:, None] * q_t + i_h * K + o_k[None, :], mask=m_k, other=0.0)
     b_k = tl.load(k + t[:, None] * k_t + i_h * K + o_k[None, :], mask=m_k, other=0.0)
     b_do = tl.load(do + t[:, None] * do_t + i_h * V + o_v[None, :], mask=m_v, other=0.0)
@@ -83,9 +84,7 @@ def _dv_block(
     b_A = tl.dot(b_k, tl.trans(b_q), input_precision="ieee")
     difference = b_G[None, :] - b_G[:, None]
     seen = (i[:, None] <= i[None, :]) & live[None, :]  # dead readers have G = 0: their differences are positive
-    if SLIP == "own-token-lost":
-        seen = (i[:, None] < i[None, :]) & live[None, :]
-    elif SLIP == "dead-readers":
+    if SLIP == "dead-readers":
         seen = i[:, None] <= i[None, :]
     elif SLIP == "forward-mask":
         seen = i[:, None] >= i[None, :]
@@ -96,10 +95,16 @@ def _dv_block(
         seen = i[:, None] >= i[None, :]
     if SLIP == "exp-times-mask":
         b_A *= tl.exp(difference) * seen
+    elif SLIP == "inside-undecayed":
+        b_A = tl.where(seen, b_A, 0.0)
+    elif SLIP == "inside-reversed":
+        b_A *= tl.exp(tl.where(seen, -difference, float("-inf")))
     else:
         b_A *= tl.exp(tl.where(seen, difference, float("-inf")))
     b_dv = tl.dot(b_A, b_do, input_precision="ieee")
     place = (i_c * H + i_h) * K * V
+    if SLIP == "heads-first":
+        place = (i_h * tl.cdiv(T, C) + i_c) * K * V
     tile = o_k[:, None] * V + o_v[None, :]
     if SLIP == "transposed-state":
         tile = o_v[None, :] * K + o_k[:, None]
@@ -107,12 +112,20 @@ def _dv_block(
     last = t == tl.minimum((i_c + 1) * C, T) - 1
     if SLIP == "dead-row-end":
         last = i == C - 1
-    b_w = tl.exp(tl.sum(tl.where(last, b_G, 0.0), 0) - b_G)
+    G_end = tl.sum(tl.where(last, b_G, 0.0), 0)
+    if SLIP == "dead-row-outside":
+        G_end = tl.load(G + ((i_c + 1) * C - 1) * H + i_h)
+    b_w = tl.exp(G_end - b_G)
     if SLIP == "decay-from-start":
         b_w = tl.exp(b_G)
     elif SLIP == "state-undecayed":
         b_w = tl.exp(b_G * 0.0)
-    if SLIP != "inside-only":
+    elif SLIP == "decay-reversed":
+        b_w = tl.exp(b_G - G_end)
+    if SLIP == "dead-row-keys":
+        G_end = tl.sum(tl.where(i == C - 1, b_G, 0.0), 0)
+        b_dv += tl.dot(b_k * tl.exp(G_end - b_G)[:, None], b_dS, input_precision="ieee")
+    elif SLIP != "inside-only":
         b_dv += tl.dot(b_k, b_dS, input_precision="ieee") * b_w[:, None]
     tl.store(dv + (t[:, None] * H + i_h) * V + o_v[None, :], b_dv, mask=m_v)
 
@@ -140,7 +153,11 @@ DV = Exercise(
             "forward-mask",
             "each write hears from the tokens before it; those that read it come after it, t >= s",
         ),
-        ("own-token-lost", "a token reads its own write; t = s is part of the sum"),
+        (
+            "inside-undecayed",
+            "inside the chunk the gradients have another decay than exp(G_t - G_s), with t the reader and s the writer",
+            "inside-reversed",
+        ),
         (
             "exp-times-mask",
             "the exponential was taken of all differences and then multiplied by the mask; on the side that is "
@@ -148,19 +165,25 @@ DV = Exercise(
         ),
         (
             "state-undecayed",
-            "the part through dS is not decayed; the write of s reaches the chunk's end times exp(G_end - G_s)",
-        ),
-        (
+            "the part through dS has another decay than exp(G_end - G_s): the write of s goes from its token to the "
+            "chunk's end",
             "decay-from-start",
-            "the part through dS is decayed by exp(G_s), the way from the chunk's start; a write goes the way to the "
-            "chunk's end, exp(G_end - G_s)",
+            "decay-reversed",
         ),
         (
             "dead-row-end",
             "G_end was taken from row C - 1; in a last chunk that is not full this row holds no token, and G_end is "
             "that of the last one that exists",
+            "dead-row-outside",
+            "dead-row-keys",
         ),
-        ("transposed-state", "dS was taken for (V, K); rows are keys: entry (k, v) stands at k * V + v"),
+        (
+            "transposed-state",
+            "dS was taken for another shape; it is (chunks, H, K, V): chunk c of head h is number c * H + h, and in "
+            "it entry (k, v) stands at k * V + v",
+            "heads-first",
+        ),
+        ("axes-swapped", "axis 0 of the grid was taken for the head; it counts the chunks, and axis 1 the heads"),
         (
             "dead-readers",
             "rows behind the last token count as readers here: their G was loaded as 0, so that G_t - G_s is positive "

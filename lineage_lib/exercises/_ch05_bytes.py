@@ -36,6 +36,11 @@ def _bytes(T, H, K, V, C, itemsize, *, chunks=None, state=4, gates=4, o_read=1, 
     return diagonal + states + passing + reading, walk
 
 
+def _pair(output, *sizes):
+    """An array of two numbers is a pair as well."""
+    return [*output] if getattr(output, "ndim", 0) == 1 else output
+
+
 def _slip(name, sentence, **change):
     return Mistake(name, sentence, lambda *sizes: _bytes(*sizes, **change))
 
@@ -50,6 +55,7 @@ BYTES = Exercise(
     returns=("separate", "fused"),
     cases=_bytes_cases,
     oracle=bytes_oracle,
+    view=_pair,
     mistakes=(
         _slip(
             "last-chunk-lost",

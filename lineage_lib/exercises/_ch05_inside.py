@@ -146,7 +146,8 @@ def _diagonal_cases(rng):
         case(17, 2, 5, 3, "T = C + 1: a last chunk of one token"),
         case(53, 1, 6, 9, "T = 3 C + 5"),
         case(40, 1, 4, 2, "C = 32", C=32),
-        case(12, 3, 20, 17, "K = 20 and V = 17 in tiles of 32, three heads", BK=32, BV=32),
+        case(12, 3, 37, 20, "K = 37 in a tile of 64, V = 20 in one of 32, three heads", BK=64, BV=32),
+        case(18, 2, 4, 37, "K = 4 in a tile of 16, V = 37 in one of 64, two heads", BV=64),
         case(14, 1, 4, 3, "one decay of -20 among mild ones", g={t: -20.0 if t == 6 else -0.1 for t in range(14)}),
         case(11, 1, 3, 4, "every g is -20: exp(G_t - G_s) overflows above the diagonal", g=-20.0),
     ]
@@ -174,20 +175,26 @@ def _diagonal_block(
     K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, SLIP: tl.constexpr,
 ):  # fmt: skip
     i_c, i_h = tl.program_id(0), tl.program_id(1)
+    if SLIP == "axes-swapped":
+        i_c, i_h = tl.program_id(1), tl.program_id(0)
     i, o_k, o_v = tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
     t = i_c * C + i
     live = t < T
     m_k, m_v = live[:, None] & (o_k < K)[None, :], live[:, None] & (o_v < V)[None, :]
     if SLIP == "stride-assumed":
         q_t, k_t, v_t = H * K, H * K, H * V
+    elif SLIP == "stride-of-q":
+        k_t = q_t
     h_k, h_v = i_h * K, i_h * V
     if SLIP == "head-lost":
         h_k, h_v = 0, 0
+    elif SLIP == "offset-of-keys":
+        h_v = h_k
     b_q = tl.load(q + t[:, None] * q_t + h_k + o_k[None, :], mask=m_k, other=0.0)
     b_k = tl.load(k + t[:, None] * k_t + h_k + o_k[None, :], mask=m_k, other=0.0)
     b_v = tl.load(v + t[:, None] * v_t + h_v + o_v[None, :], mask=m_v, other=0.0)
     b_G = tl.load(G + t * H + i_h, mask=live, other=0.0)
-    if SLIP == "transposed":
+    if SLIP == "transposed" or SLIP == "roles-swapped":
         b_A = tl.dot(b_k, tl.trans(b_q), input_precision="ieee")
     else:
         b_A = tl.dot(b_q, tl.trans(b_k), input_precision="ieee")
@@ -198,6 +205,10 @@ def _diagonal_block(
     elif SLIP == "transposed":
         seen = i[:, None] <= i[None, :]
         difference = -difference
+    elif SLIP == "decay-reversed":
+        difference = -difference
+    elif SLIP == "mask-reversed":
+        seen = i[:, None] <= i[None, :]
     if SLIP == "no-decay":
         b_A = tl.where(seen, b_A, 0.0)
     elif SLIP == "decay-from-start":
@@ -210,12 +221,7 @@ def _diagonal_block(
         b_A *= tl.exp(tl.where(seen, difference, float("-inf")))
     b_o = tl.dot(b_A, b_v, input_precision="ieee")
     p_o = o + (t[:, None] * H + i_h) * V + o_v[None, :]
-    if SLIP == "no-tail-mask":
-        tl.store(p_o, b_o, mask=(o_v < V)[None, :] & (t[:, None] >= 0))
-    elif SLIP == "no-channel-mask":
-        tl.store(p_o, b_o, mask=live[:, None] & (o_v[None, :] >= 0))
-    else:
-        tl.store(p_o, b_o, mask=m_v)
+    tl.store(p_o, b_o, mask=m_v)
 
 
 DIAGONAL = Exercise(
@@ -232,9 +238,13 @@ DIAGONAL = Exercise(
     rtol=RTOL,
     mistakes=slipped(
         _diagonal_block,
-        ("future-seen", "tokens read what later tokens write; only s <= t counts"),
+        ("future-seen", "tokens read what later tokens write; only s <= t counts", "mask-reversed"),
         ("own-token-lost", "a token does not read its own write; s = t is part of the sum"),
-        ("transposed", "the matrix is transposed, so that each token reads itself and what comes after it"),
+        (
+            "transposed",
+            "the matrix is transposed: rows are the tokens that read, with their queries, and columns those that write",
+            "roles-swapped",
+        ),
         (
             "exp-times-mask",
             "the exponential was taken of all differences and then multiplied by the mask; above the diagonal it is "
@@ -247,15 +257,22 @@ DIAGONAL = Exercise(
             "exp(G_t - G_s)",
         ),
         (
-            "stride-assumed",
-            "from one token to the next there need not be H * K entries: the strides q_t, k_t and v_t say how many",
+            "decay-reversed",
+            "the exponent has the wrong sign, so that what was written grows; what s wrote reaches t times "
+            "exp(G_t - G_s), which is at most 1",
         ),
-        ("head-lost", "every program reads head 0 of q, k and v; head h begins h * K (of v: h * V) entries later"),
-        ("no-tail-mask", "the last chunk stores all its C rows; only those with t < T exist"),
         (
-            "no-channel-mask",
-            "all BV columns of the tile are stored, and those from V on belong to the next head; mask them",
+            "stride-assumed",
+            "from one token to the next there need not be H * K entries, nor as many in k as in q: each has its own "
+            "stride, q_t, k_t and v_t",
+            "stride-of-q",
         ),
+        (
+            "head-lost",
+            "the heads were not found: head h begins h * K entries behind head 0, of v it is h * V",
+            "offset-of-keys",
+        ),
+        ("axes-swapped", "axis 0 of the grid was taken for the head; it counts the chunks, and axis 1 the heads"),
     ),
     hints=(
         "With one token, o is (q·k) v. The first token of every chunk reads itself alone, and what it wrote reaches "

@@ -27,7 +27,8 @@ def _states_cases(rng):
         case(17, 2, 5, 3, "T = C + 1: a last chunk of one token"),
         case(53, 1, 6, 9, "T = 3 C + 5"),
         case(40, 1, 2, 4, "C = 32, no decay at all", C=32, g=0.0),
-        case(12, 3, 20, 17, "K = 20 and V = 17 in tiles of 32, three heads", BK=32, BV=32),
+        case(12, 3, 37, 20, "K = 37 in a tile of 64, V = 20 in one of 32, three heads", BK=64, BV=32),
+        case(18, 2, 4, 37, "K = 4 in a tile of 16, V = 37 in one of 64, two heads", BV=64),
         case(14, 1, 4, 3, "one decay of -20 among mild ones", g={t: -20.0 if t == 6 else -0.1 for t in range(14)}),
         case(11, 1, 3, 4, "every g is -20", g=-20.0),
     ]
@@ -54,28 +55,35 @@ def _chunk_states(
     K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, SLIP: tl.constexpr,
 ):  # fmt: skip
     i_c, i_h = tl.program_id(0), tl.program_id(1)
+    if SLIP == "axes-swapped":
+        i_c, i_h = tl.program_id(1), tl.program_id(0)
     i, o_k, o_v = tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
     t = i_c * C + i
     live = t < T
-    known = live
-    if SLIP == "no-tail-mask":
-        known = t >= 0
     if SLIP == "stride-assumed":
         k_t, v_t = H * K, H * V
+    elif SLIP == "stride-of-k":
+        v_t = k_t
     h_k, h_v = i_h * K, i_h * V
     if SLIP == "head-lost":
         h_k, h_v = 0, 0
-    m_k, m_v = known[:, None] & (o_k < K)[None, :], known[:, None] & (o_v < V)[None, :]
+    elif SLIP == "offset-of-keys":
+        h_v = h_k
+    m_k, m_v = live[:, None] & (o_k < K)[None, :], live[:, None] & (o_v < V)[None, :]
     b_k = tl.load(k + t[:, None] * k_t + h_k + o_k[None, :], mask=m_k, other=0.0)
     b_v = tl.load(v + t[:, None] * v_t + h_v + o_v[None, :], mask=m_v, other=0.0)
-    b_G = tl.load(G + t * H + i_h, mask=known, other=0.0)
+    b_G = tl.load(G + t * H + i_h, mask=live, other=0.0)
     last = t == tl.minimum((i_c + 1) * C, T) - 1
     if SLIP == "dead-row-end":
         last = i == C - 1
     G_end = tl.sum(tl.where(last, b_G, 0.0), 0)
+    if SLIP == "dead-row-outside":
+        G_end = tl.load(G + ((i_c + 1) * C - 1) * H + i_h)
     b_w = tl.exp(G_end - b_G)
     if SLIP == "no-decay":
         b_w = tl.where(live, 1.0, 0.0)
+    elif SLIP == "decay-reversed":
+        b_w = tl.exp(b_G - G_end)
     elif SLIP == "decay-from-start":
         b_w = tl.exp(b_G)
     elif SLIP == "own-decay":
@@ -87,8 +95,6 @@ def _chunk_states(
     m_S = (o_k < K)[:, None] & (o_v < V)[None, :]
     if SLIP == "transposed":
         tl.store(states + place + o_v[None, :] * K + o_k[:, None], b_S, mask=m_S)
-    elif SLIP == "no-channel-mask":
-        tl.store(states + place + o_k[:, None] * V + o_v[None, :], b_S)
     else:
         tl.store(states + place + o_k[:, None] * V + o_v[None, :], b_S, mask=m_S)
 
@@ -114,31 +120,38 @@ STATES = Exercise(
             "to the chunk's end",
         ),
         (
+            "decay-reversed",
+            "the exponent has the wrong sign, so that old writes grow; each decays by exp(G_end - G_s), at most 1",
+        ),
+        (
             "own-decay",
             "each write is also decayed by its own token's g; a token first decays the state and then writes, so its "
             "write sees only later decays",
         ),
         (
             "dead-row-end",
-            "G_end was taken from row C - 1; in a last chunk that is not full this row holds no token, and G_end is "
-            "that of the last one that exists",
+            "G_end was taken from row C - 1; in a last chunk that is not full this row holds no token: G_end is that "
+            "of the last one that exists, and what else such rows hold is masked",
+            "dead-row-outside",
         ),
         ("transposed", "the state is stored with its values as rows; rows are keys: entry (k, v) stands at k * V + v"),
         (
             "stride-assumed",
-            "from one token to the next there need not be H * K entries: the strides k_t and v_t say how many",
+            "from one token to the next there need not be H * K entries, nor as many in v as in k: each has its own "
+            "stride, k_t and v_t",
+            "stride-of-k",
         ),
-        ("head-lost", "every program reads head 0 of k and v; head h begins h * K (of v: h * V) entries later"),
+        (
+            "head-lost",
+            "the heads were not found: head h begins h * K entries behind head 0, of v it is h * V",
+            "offset-of-keys",
+        ),
         (
             "heads-first",
             "the states were taken for (H, chunks, K, V); they are (chunks, H, K, V), so chunk c of head h is "
             "number c * H + h",
         ),
-        (
-            "no-tail-mask",
-            "rows behind the last token were loaded as if they existed; mask them, so that they add nothing",
-        ),
-        ("no-channel-mask", "the whole tile of BK by BV is stored; only K by V of it belongs to this state"),
+        ("axes-swapped", "axis 0 of the grid was taken for the head; it counts the chunks, and axis 1 the heads"),
     ),
     hints=(
         "With one token the state is k vᵀ, whatever its g. With several, the last token's write is whole, and the "
@@ -170,8 +183,9 @@ def _pass_cases(rng):
         case(16, 2, 3, 5, "T = C: one chunk, two heads"),
         case(17, 2, 5, 3, "T = C + 1: a last chunk of one token"),
         case(53, 2, 6, 9, "T = 3 C + 5, two heads"),
-        case(53, 1, 3, 37, "V = 37 in tiles of 16"),
-        case(70, 1, 20, 16, "C = 32, K = 20 in a tile of 32", C=32, BK=32),
+        case(35, 2, 3, 37, "V = 37 in tiles of 16, two heads"),
+        case(70, 2, 37, 20, "C = 32, K = 37 in a tile of 64, V = 20 in tiles of 16, two heads", C=32, BK=64),
+        case(18, 3, 4, 60, "K = 4 in a tile of 16, V = 60 in tiles of 32, three heads", BV=32),
         case(24, 1, 4, 3, "one decay of -20 in the second of three chunks", C=8, g=reset),
         case(40, 1, 3, 4, "no decay at all", C=8, g=0.0),
     ]
@@ -199,6 +213,8 @@ def _pass_states(
     K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, SLIP: tl.constexpr,
 ):  # fmt: skip
     i_v, i_h = tl.program_id(0), tl.program_id(1)
+    if SLIP == "axes-swapped":
+        i_v, i_h = tl.program_id(1), tl.program_id(0)
     o_k, o_v = tl.arange(0, BK)[:, None], (i_v * BV + tl.arange(0, BV))[None, :]
     if SLIP == "first-tile-only":
         o_v = tl.arange(0, BV)[None, :]
@@ -269,6 +285,7 @@ PASS = Exercise(
             "tail-decay-outside",
         ),
         ("first-tile-only", "every program works on the first BV columns; the tile's number on axis 0 was not used"),
+        ("axes-swapped", "axis 0 of the grid was taken for the head; it counts the tiles of V, and axis 1 the heads"),
         ("head-lost", "every program reads the decays of head 0; head h of token t stands at t * H + h"),
         ("last-left-out", "the final state lacks what the last chunk adds; store it behind the loop"),
         (
@@ -314,7 +331,8 @@ def _read_cases(rng):
         case(17, 2, 5, 3, "T = C + 1: a last chunk of one token"),
         case(53, 1, 6, 9, "T = 3 C + 5"),
         case(40, 1, 2, 4, "C = 32, no decay at all", C=32, g=0.0),
-        case(12, 3, 20, 17, "K = 20 and V = 17 in tiles of 32, three heads", BK=32, BV=32),
+        case(12, 3, 37, 20, "K = 37 in a tile of 64, V = 20 in one of 32, three heads", BK=64, BV=32),
+        case(18, 2, 4, 37, "K = 4 in a tile of 16, V = 37 in one of 64, two heads", BV=64),
         case(11, 1, 3, 4, "every g is -20", g=-20.0),
     ]
 
@@ -339,6 +357,8 @@ def _read_states(
     K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, SLIP: tl.constexpr,
 ):  # fmt: skip
     i_c, i_h = tl.program_id(0), tl.program_id(1)
+    if SLIP == "axes-swapped":
+        i_c, i_h = tl.program_id(1), tl.program_id(0)
     i, o_k, o_v = tl.arange(0, C), tl.arange(0, BK), tl.arange(0, BV)
     t = i_c * C + i
     live = t < T
@@ -363,10 +383,14 @@ def _read_states(
         b_w = tl.exp(b_G - tl.sum(tl.where(i == 0, b_G, 0.0), 0))
     elif SLIP == "decay-to-end":
         b_w = tl.exp(tl.sum(tl.where(t == tl.minimum((i_c + 1) * C, T) - 1, b_G, 0.0), 0) - b_G)
+    elif SLIP == "decay-reversed":
+        b_w = tl.exp(-b_G)
+    elif SLIP == "first-chunk-skipped":
+        b_w = tl.where(i_c > 0, b_w, 0.0)
     b_o = tl.dot(b_q, b_S, input_precision="ieee") * b_w[:, None]
+    if SLIP == "queries-reversed":
+        b_o = tl.dot(b_q * tl.exp(-b_G)[:, None], b_S, input_precision="ieee")
     p_o = o + (t[:, None] * H + i_h) * V + o_v[None, :]
-    if SLIP == "no-tail-mask":
-        m_v = (o_v < V)[None, :] & (t[:, None] >= 0)
     if SLIP != "overwritten":
         b_o += tl.load(p_o, mask=m_v, other=0.0)
     tl.store(p_o, b_o, mask=m_v)
@@ -395,8 +419,10 @@ READ = Exercise(
         ),
         (
             "decay-to-end",
-            "the state is read with exp(G_end - G_t), the decay from the token to the chunk's end; it has decayed "
-            "from the chunk's start to the token",
+            "the state is read with G_t counted backwards, exp(-G_t) or exp(G_end - G_t); from the chunk's start to "
+            "the token it has decayed by exp(G_t)",
+            "decay-reversed",
+            "queries-reversed",
         ),
         ("transposed", "the state was taken for (V, K); rows are keys: entry (k, v) stands at k * V + v"),
         ("chunk-before", "each chunk reads the state that enters the chunk before it"),
@@ -406,7 +432,11 @@ READ = Exercise(
             "number c * H + h",
         ),
         ("stride-assumed", "from one token to the next there need not be H * K entries: the stride q_t says how many"),
-        ("no-tail-mask", "the last chunk stores all its C rows; only those with t < T exist"),
+        (
+            "first-chunk-skipped",
+            "chunk 0 reads nothing here; entering[0] need not be zeros, since a sequence may start from a state",
+        ),
+        ("axes-swapped", "axis 0 of the grid was taken for the head; it counts the chunks, and axis 1 the heads"),
     ),
     hints=(
         "With an entering state of zeros o stays as it was. Otherwise every token adds something, the first one too.",

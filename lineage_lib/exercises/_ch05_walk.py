@@ -24,8 +24,9 @@ def _walk_cases(rng):
         case(16, 1, 16, 16, "T = C, K = V = 16"),
         case(17, 2, 5, 3, "T = C + 1, two heads"),
         case(53, 1, 6, 9, "T = 3 C + 5"),
-        case(31, 1, 4, 37, "T = 2 C - 1, V = 37 in tiles of 16"),
-        case(18, 2, 20, 17, "K = 20 and V = 17 in tiles of 32, two heads", BK=32, BV=32),
+        case(31, 2, 4, 37, "T = 2 C - 1, V = 37 in tiles of 16, two heads"),
+        case(18, 2, 37, 20, "K = 37 in a tile of 64, V = 20 in tiles of 16, two heads", BK=64),
+        case(18, 3, 4, 60, "K = 4 in a tile of 16, V = 60 in tiles of 32, three heads", BV=32),
         case(40, 1, 4, 3, "C = 32, no decay at all", C=32, g=0.0),
         case(24, 1, 4, 3, "one decay of -20 among mild ones", g={t: -20.0 if t == 18 else -0.1 for t in range(24)}),
         case(20, 1, 3, 4, "every g is -20: exp(G_t - G_s) overflows above the diagonal", g=-20.0),
@@ -55,19 +56,14 @@ def _ssd_walk(
     K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, SLIP: tl.constexpr,
 ):  # fmt: skip
     i_v, i_h = tl.program_id(0), tl.program_id(1)
+    if SLIP == "axes-swapped":
+        i_v, i_h = tl.program_id(1), tl.program_id(0)
     i, o_k, o_v = tl.arange(0, C), tl.arange(0, BK), i_v * BV + tl.arange(0, BV)
     if SLIP == "first-tile-only":
         o_v = tl.arange(0, BV)
-    if SLIP == "stride-assumed":
-        q_t, k_t, v_t = H * K, H * K, H * V
     seen = i[:, None] >= i[None, :]
-    if SLIP == "own-token-lost":
-        seen = i[:, None] > i[None, :]
-    N = tl.cdiv(T, C)
-    if SLIP == "tail-dropped":
-        N = T // C
     b_S = tl.zeros((BK, BV), tl.float32)
-    for c in range(0, N):
+    for c in range(0, tl.cdiv(T, C)):
         t = c * C + i
         live = t < T
         m_k, m_v = live[:, None] & (o_k < K)[None, :], live[:, None] & (o_v < V)[None, :]
@@ -77,36 +73,37 @@ def _ssd_walk(
         b_g = tl.load(g + t * H + i_h, mask=live, other=0.0)
         b_G = tl.cumsum(b_g, 0)
         G_end = tl.sum(b_g, 0)
-        if SLIP == "dead-row-end":
-            b_G = tl.where(live, b_G, 0.0)
-            G_end = tl.sum(tl.where(i == C - 1, b_G, 0.0), 0)
-        difference = b_G[:, None] - b_G[None, :]
-        b_A = tl.dot(b_q, tl.trans(b_k), input_precision="ieee")
-        if SLIP == "exp-times-mask":
-            b_A *= tl.exp(difference) * seen
-        else:
-            b_A *= tl.exp(tl.where(seen, difference, float("-inf")))
-        b_o = tl.dot(b_A, b_v, input_precision="ieee")
+        if SLIP == "not-summed":
+            b_G = b_g
         b_w = tl.exp(G_end - b_G)
         if SLIP == "writes-undecayed":
             b_w = tl.exp(b_G * 0.0)
+        b_A = tl.dot(b_q, tl.trans(b_k), input_precision="ieee")
+        if SLIP == "queries-scaled":
+            b_A *= tl.exp(b_G)[:, None]
+        elif SLIP == "keys-weighted":
+            b_A *= b_w[None, :]
+        b_A *= tl.exp(tl.where(seen, b_G[:, None] - b_G[None, :], float("-inf")))
+        b_o = tl.dot(b_A, b_v, input_precision="ieee")
         b_new = tl.dot(tl.trans(b_k * b_w[:, None]), b_v, input_precision="ieee")
         if SLIP == "read-after-update":
             b_S = b_S * tl.exp(G_end) + b_new
         from_start = tl.exp(b_G)[:, None]
         if SLIP == "read-undecayed":
             from_start = tl.exp(b_G * 0.0)[:, None]
-        b_o += tl.dot(b_q, b_S, input_precision="ieee") * from_start
+        if SLIP == "diagonal-lost":
+            b_o = tl.zeros((C, BV), tl.float32)
+        if SLIP != "state-not-read":
+            b_o += tl.dot(b_q, b_S, input_precision="ieee") * from_start
         if SLIP == "state-undecayed":
             b_S += b_new
         elif SLIP != "read-after-update":
             b_S = b_S * tl.exp(G_end) + b_new
-        if SLIP == "float16-state":
-            b_S = b_S.to(tl.float16).to(tl.float32)
         tl.store(o + (t[:, None] * H + i_h) * V + o_v[None, :], b_o, mask=m_v)
-    tl.store(
-        final + (i_h * K + o_k[:, None]) * V + o_v[None, :], b_S, mask=(o_k < K)[:, None] & (o_v < V)[None, :]
-    )  # fmt: skip
+    tile = o_k[:, None] * V + o_v[None, :]
+    if SLIP == "final-transposed":
+        tile = o_v[None, :] * K + o_k[:, None]
+    tl.store(final + i_h * K * V + tile, b_S, mask=(o_k < K)[:, None] & (o_v < V)[None, :])
 
 
 WALK = Exercise(
@@ -131,23 +128,20 @@ WALK = Exercise(
         ("state-undecayed", "across a chunk what came in decays by exp(G_end); here nothing was lost"),
         ("read-undecayed", "the entering state is read undecayed; by token t it has decayed by exp(G_t)"),
         ("writes-undecayed", "the writes enter the state as they are; until the chunk's end each decays"),
-        ("own-token-lost", "a token does not read its own write; s = t is part of the sum"),
         (
-            "exp-times-mask",
-            "the exponential was taken of all differences and then multiplied by the mask; above the diagonal it is "
-            "infinite, and infinity times 0 is NaN: mask first, then exponentiate",
+            "state-not-read",
+            "the outputs are those of one part alone; they add up the diagonal block and what the state brings",
+            "diagonal-lost",
         ),
         (
-            "dead-row-end",
-            "G_end was taken from row C - 1; in a last chunk that is not full this row holds no token, and G_end is "
-            "that of the last one that exists",
+            "queries-scaled",
+            "the scores of the diagonal block already hold a decay meant for the state: they are taken from the "
+            "queries and keys as they were loaded, times exp(G_t - G_s)",
+            "keys-weighted",
         ),
-        ("tail-dropped", "the walk ends with the last full chunk; there are ceil(T / C) chunks"),
-        (
-            "float16-state",
-            "the state was rounded to 16 bits from chunk to chunk; it is carried in float32, because the rounding "
-            "of every step stays in it",
-        ),
+        ("not-summed", "g itself was taken for G; inside each chunk G adds up the decays so far"),
+        ("final-transposed", "the final state is stored with its values as rows: entry (k, v) stands at k * V + v"),
+        ("axes-swapped", "axis 0 of the grid was taken for the head; it counts the tiles of V, and axis 1 the heads"),
         ("first-tile-only", "every program works on the first BV columns; the tile's number on axis 0 was not used"),
     ),
     hints=(
@@ -178,8 +172,9 @@ def _decode_cases(rng):
         case(3, 1, 4, 6, "three rows"),
         case(1, 3, 6, 4, "three heads"),
         case(2, 3, 5, 3, "two rows, three heads"),
-        case(2, 1, 4, 37, "V = 37 in tiles of 16"),
-        case(2, 2, 20, 16, "K = 20 in a tile of 32", BK=32),
+        case(2, 3, 4, 37, "V = 37 in tiles of 16, two rows, three heads"),
+        case(2, 2, 37, 20, "K = 37 in a tile of 64, V = 20 in tiles of 16", BK=64),
+        case(3, 2, 4, 60, "K = 4 in a tile of 16, V = 60 in tiles of 32, three rows, two heads", BV=32),
         case(2, 2, 3, 5, "no decay at all", g=0.0),
         case(2, 2, 5, 4, "every g is -20", g=-20.0),
     ]
@@ -208,14 +203,14 @@ def _decode_step(
     n = i_b * H + i_h
     if SLIP == "row-lost":
         n = i_h
+    elif SLIP == "axes-swapped":
+        n = i_h * H + i_b
     o_k, o_v = tl.arange(0, BK), i_v * BV + tl.arange(0, BV)
     m_k, m_v = o_k < K, o_v < V
     m_S = m_k[:, None] & m_v[None, :]
     p_S = S + n * K * V + o_k[:, None] * V + o_v[None, :]
     if SLIP == "transposed":
         p_S = S + n * K * V + o_v[None, :] * K + o_k[:, None]
-    elif SLIP == "no-channel-mask":
-        m_S = m_k[:, None] & (o_v >= 0)[None, :]
     b_S = tl.load(p_S, mask=m_S, other=0.0)
     b_q = tl.load(q + n * K + o_k, mask=m_k, other=0.0)
     b_k = tl.load(k + n * K + o_k, mask=m_k, other=0.0)
@@ -223,17 +218,24 @@ def _decode_step(
     decay = tl.exp(tl.load(g + n))
     if SLIP == "no-decay":
         decay = decay * 0.0 + 1.0
-    elif SLIP == "one-gate":
+    elif SLIP == "first-gate":
         decay = tl.exp(tl.load(g + i_b * H))
+    elif SLIP == "gate-of-row":
+        decay = tl.exp(tl.load(g + i_b))
+    elif SLIP == "gate-of-head":
+        decay = tl.exp(tl.load(g + i_h))
     b_new = b_S * decay + b_k[:, None] * b_v[None, :]
     if SLIP == "write-decayed":
         b_new = (b_S + b_k[:, None] * b_v[None, :]) * decay
-    elif SLIP == "float16-state":
-        b_new = b_new.to(tl.float16).to(tl.float32)
     b_read = b_new
     if SLIP == "read-before-write":
         b_read = b_S * decay
-    tl.store(o + n * V + o_v, tl.sum(b_read * b_q[:, None], 0), mask=m_v)
+    elif SLIP == "read-before-decay":
+        b_read = b_S
+    b_o = tl.sum(b_read * b_q[:, None], 0)
+    if SLIP == "summed-over-values":
+        b_o = tl.sum(b_read * b_q[:, None], 1)
+    tl.store(o + n * V + o_v, b_o, mask=m_v)
     if SLIP != "state-not-stored":
         tl.store(p_S, b_new, mask=m_S)
 
@@ -252,7 +254,11 @@ DECODE = Exercise(
     rtol=RTOL,
     mistakes=slipped(
         _decode_step,
-        ("read-before-write", "the output was read before the write; o is read from the new state, own write included"),
+        (
+            "read-before-write",
+            "the output was read from the old state; o is read from the new one, decayed and with its own write",
+            "read-before-decay",
+        ),
         ("write-decayed", "the new write was decayed too; only what was there before decays"),
         ("no-decay", "the state was added to without decaying; it is multiplied by exp(g) first"),
         ("state-not-stored", "the output is right, but the state in memory is the old one; the next token needs it"),
@@ -261,17 +267,15 @@ DECODE = Exercise(
             "the state was taken for (V, K); rows are keys: entry (k, v) stands at k * V + v",
         ),
         ("row-lost", "every row works on the state of row 0; row b and head h are number b * H + h"),
-        ("one-gate", "all heads decay with the gate of head 0; head h of row b has its own, at b * H + h"),
+        (
+            "first-gate",
+            "the gates were not found: head h of row b has its own, at b * H + h",
+            "gate-of-row",
+            "gate-of-head",
+        ),
+        ("axes-swapped", "axis 1 of the grid was taken for the row; it counts the heads, and axis 2 the rows"),
+        ("summed-over-values", "the read was summed over the values; it is summed over the keys, axis 0 of the tile"),
         ("first-tile-only", "every program works on the first BV columns; the tile's number on axis 0 was not used"),
-        (
-            "float16-state",
-            "the state was rounded to 16 bits before it was stored; it stays float32, because the rounding of every "
-            "token stays in it",
-        ),
-        (
-            "no-channel-mask",
-            "columns from V on were loaded and stored as if they were this state's; they are the next row's",
-        ),
     ),
     hints=(
         "With a state of zeros, S becomes k vᵀ and o becomes (q·k) v. The state in memory must be the new one "

@@ -28,34 +28,33 @@ def machine() -> dict:
 def per_chunk(C: int, K: int, V: int, itemsize: int = 2) -> dict[str, tuple[int, int]]:
     """(bytes, FLOPs) of each kernel for one full chunk and head; FLOPs as chapter 4 counts them.
 
-    q, k, v, o have ``itemsize`` bytes an entry, gates and states 4. The one final state a head is left out.
+    q, k, v, o have ``itemsize`` bytes per entry, g, G and states 4. The one final state per head is left out.
     """
-    token, gate, state = itemsize * C, 4 * C, 4 * K * V
+    token, sums, state = itemsize * C, 4 * C, 4 * K * V
     inside, across, carry = 2 * C * C * (K + V), 2 * C * K * V, 2 * K * V
     return {
-        "chunk_cumsum": (2 * gate, C),
-        "diagonal_block": (token * (2 * K + 2 * V) + gate, inside),
-        "chunk_states": (token * (K + V) + gate + state, across),
+        "chunk_cumsum": (2 * sums, C),
+        "diagonal_block": (token * (2 * K + 2 * V) + sums, inside),
+        "chunk_states": (token * (K + V) + sums + state, across),
         "pass_states": (2 * state + 4, carry),
-        "read_states": (token * (K + 2 * V) + gate + state, across),
-        "ssd_walk": (token * (2 * K + 2 * V) + gate, inside + 2 * across + carry),
+        "read_states": (token * (K + 2 * V) + sums + state, across),
+        "ssd_walk": (token * (2 * K + 2 * V) + sums, inside + 2 * across + carry),
     }
 
 
 def programs_on_a_vector(n=10, BLOCK=4, border=4):
-    """A vector of n numbers under programs of BLOCK lanes, between two borders of canaries."""
+    """A vector of n numbers under programs of BLOCK indices each, between two borders of canaries."""
     fig, ax = figure(8.2, 2.6)
     programs = -(-n // BLOCK)
     for i in range(-border, n + border):
         inside = 0 <= i < n
         ax.add_patch(Rectangle((i, 0), 1, 0.8, facecolor=VALUE if inside else GRID, alpha=0.3, edgecolor="none"))
         ax.add_patch(Rectangle((i, 0), 1, 0.8, fill=False, edgecolor=INK, linewidth=0.8))
-        ax.text(i + 0.5, 0.4, f"z[{i}]" if inside else "NaN", fontsize=7.5, **CODE)
+        ax.text(i + 0.5, 0.4, f"z[{i}]" if inside else "NaN", fontsize=8.5, **CODE)
     for p in range(programs):
         ax.plot([p * BLOCK + 0.08, (p + 1) * BLOCK - 0.08], [1.95, 1.95], color=KEY, linewidth=2)
-        ax.text((p + 0.5) * BLOCK, 2.25, f"program {p}", fontsize=9, **WORDS)
-        for lane in range(BLOCK):
-            i = p * BLOCK + lane
+        ax.text((p + 0.5) * BLOCK, 2.25, f"program {p}", fontsize=10, **WORDS)
+        for i in range(p * BLOCK, (p + 1) * BLOCK):
             dead = i >= n
             ax.add_patch(
                 Rectangle(
@@ -63,20 +62,20 @@ def programs_on_a_vector(n=10, BLOCK=4, border=4):
                     hatch="////" if dead else None, edgecolor=PAPER if dead else "none", linewidth=0,
                 )
             )  # fmt: skip
-            ax.text(i + 0.5, 1.45, str(i), fontsize=8, **CODE)
+            ax.text(i + 0.5, 1.45, str(i), fontsize=9.5, **CODE)
             if not dead:
                 ax.plot([i + 0.5] * 2, [0.84, 1.11], color=KEY, linewidth=1)
-    ax.text(n + 0.35 + programs * BLOCK - n, 1.45, "masked", fontsize=8.5, ha="left", va="center", color=INK)
-    ax.text(-border - 0.2, 1.45, "index", fontsize=8.5, ha="right", va="center", color=INK)
-    ax.text(-border - 0.2, 0.4, "memory", fontsize=8.5, ha="right", va="center", color=INK)
+    ax.text(n + 0.35 + programs * BLOCK - n, 1.45, "masked", fontsize=10, ha="left", va="center", color=INK)
+    ax.text(-border - 0.2, 1.45, "index", fontsize=10, ha="right", va="center", color=INK)
+    ax.text(-border - 0.2, 0.4, "memory", fontsize=10, ha="right", va="center", color=INK)
     ax.set(xlim=(-border - 1.9, n + border + 0.3), ylim=(-0.15, 2.55))
     ax.axis("off")
     return fig
 
 
 def owners(J=4):
-    """Which program owns which tile: of the chain, a program a chunk; of the walk, a program a stripe of the state."""
-    fig, (left, right) = figure(10.4, 4.9, columns=2)
+    """Which program owns which tile: one for each chunk in the chain, one for each stripe of the state in the walk."""
+    fig, (left, right) = figure(8.2, 4.2, columns=2)
     for ax, walk in ((left, False), (right, True)):
         for j in range(J):
             for i in range(J):
@@ -84,49 +83,47 @@ def owners(J=4):
         for border in range(J + 1):
             ax.plot([0, J], [border] * 2, color=INK, linewidth=1)
             ax.plot([border] * 2, [0, J], color=INK, linewidth=1)
-        ax.set(xlim=(-0.3, J + 3.4), ylim=(J + 0.75, -0.75), aspect="equal")
+        ax.text(J / 2, -0.3, "token s wrote", fontsize=10, **WORDS)
+        ax.text(-0.3, J / 2, "token t reads", fontsize=10, rotation=90, **WORDS)
+        ax.set(xlim=(-0.6, J + 1.95), ylim=(J + 1.25, -0.6), aspect="equal")
         ax.axis("off")
-    left.set_title("four launches: a program a chunk")
-    right.set_title("one walk: a program a stripe of the state")
+    left.set_title("four launches:\na program for each chunk", fontsize=11)
+    right.set_title("one walk:\na program for each stripe of the state", fontsize=11)
+    x, below = J + 0.3, {**WORDS, "ha": "right", "va": "top"}
     for j in range(J):
-        _state(left, J + 0.9, j + 0.08, 1.5, 0.8, f"state {j}", [f"program {j}"], j)
-        _state(right, J + 0.9, j + 0.08, 1.5, 0.8, None, ["0", "1"], j)
+        _state(left, x, j + 0.08, 1.5, 0.8, [str(j)])
+        _state(right, x, j + 0.08, 1.5, 0.8, ["0", "1"])
         if j:
-            right.annotate("", (J + 1.65, j + 0.1), (J + 1.65, j - 0.14),
+            right.annotate("", (x + 0.75, j + 0.1), (x + 0.75, j - 0.14),
                            arrowprops={"arrowstyle": "-|>", "color": INK})  # fmt: skip
-    left.text(J + 1.65, J + 0.2, "in memory, written once,\npassed, read once", fontsize=8.5, **{**WORDS, "va": "top"})
-    right.text(J + 1.65, J + 0.2, "in registers:\none state, moving on", fontsize=8.5, **{**WORDS, "va": "top"})
-    for ax in (left, right):
-        ax.text(J / 2, -0.3, "token s wrote", fontsize=9, **WORDS)
-        ax.text(-0.2, J / 2, "token t reads", fontsize=9, rotation=90, **WORDS)
+    left.text(x + 1.5, J + 0.15, "states in memory: written once,\npassed, read once", fontsize=10, **below)
+    right.text(x + 1.5, J + 0.15, "one state, in registers,\nmoving on", fontsize=10, **below)
     return fig
 
 
 def _block(ax, i, j, walk):
     """Column i and row j of the matrix; the number is the program's that computes it."""
     if i > j:
-        ax.add_patch(Rectangle((i, j), 1, 1, facecolor=GRID, alpha=0.45, hatch="////", edgecolor=PAPER, linewidth=0))
+        ax.add_patch(Rectangle((i, j), 1, 1, facecolor=GRID, alpha=0.45, edgecolor="none"))
+        ax.add_patch(Rectangle((i, j), 1, 1, fill=False, hatch="////", edgecolor=INK, alpha=0.25, linewidth=0))
     elif i == j:
         ax.add_patch(Polygon([(i, j), (i, j + 1), (i + 1, j + 1)], facecolor=KEY, alpha=0.25, edgecolor="none"))
-        ax.text(i + 0.36, j + 0.7, "0, 1" if walk else str(j), fontsize=10, weight="bold", **CODE)
+        ax.text(i + (0.33 if walk else 0.36), j + 0.75, "0,1" if walk else str(j), fontsize=11, weight="bold", **CODE)
     else:
         ax.add_patch(Rectangle((i, j), 1, 1, facecolor=STATE, alpha=0.10, edgecolor="none"))
-        if i == 0:
-            ax.text(j / 2, j + 0.5, "through the state", fontsize=8, **WORDS) if j > 1 else None
+        ax.text(i + 0.5, j + 0.5, "via the\nstate", fontsize=9, linespacing=1.1, **WORDS)
 
 
-def _state(ax, x, y, width, height, name, stripes, j):
+def _state(ax, x, y, width, height, stripes):
     step = width / len(stripes)
     for k, stripe in enumerate(stripes):
         ax.add_patch(Rectangle((x + k * step, y), step, height, facecolor=STATE, alpha=0.25, edgecolor="none"))
         ax.add_patch(Rectangle((x + k * step, y), step, height, fill=False, edgecolor=STATE, linewidth=1))
-        ax.text(x + (k + 0.5) * step, y + height / 2 + (0.16 if name else 0), stripe, fontsize=8.5, **CODE)
-    if name:
-        ax.text(x + width / 2, y + 0.22, name, fontsize=8.5, **WORDS)
+        ax.text(x + (k + 0.5) * step, y + height / 2, stripe, fontsize=11, weight="bold", **CODE)
 
 
 def traffic(C=64, K=128, V=128, itemsize=2):
-    """Kilobytes that each kernel moves for one chunk and head: tokens, gates and states apart."""
+    """Kilobytes that each kernel moves for one chunk and head: tokens and log-decays, and states apart."""
     fig, ax = figure(8.0, 3.0)
     for row, name in enumerate((*STEPS, "ssd_walk")):
         total = per_chunk(C, K, V, itemsize)[name][0]
@@ -137,15 +134,15 @@ def traffic(C=64, K=128, V=128, itemsize=2):
         ax.text(total / 1e3 + 1.5, row, f"{total / 1e3:.0f}", color=INK, va="center")
     ax.set_yticks(range(5), [*STEPS, "ssd_walk"], family="monospace")
     ax.invert_yaxis()
-    ax.set(xlabel="kilobytes a chunk and head", xlim=(0, None))
+    ax.set(xlabel="kilobytes (1,000 bytes) per chunk and head", xlim=(0, None))
     handles = [Rectangle((0, 0), 1, 1, facecolor=c, alpha=0.45, hatch=h, edgecolor=INK)
                for c, h in ((VALUE, None), (STATE, "//"))]  # fmt: skip
-    ax.legend(handles, ["tokens and gates", "states"], loc="lower right", frameon=False)
+    ax.legend(handles, ["tokens and log-decays", "states"], loc="lower right", frameon=False)
     return fig
 
 
 def roofline(C=64, width=128):
-    """What the machine allows: FLOPs a second against FLOPs a byte, with each kernel on the roof above it."""
+    """What the machine allows: FLOPs per second against FLOPs per byte, with each kernel on the roof above it."""
     found = machine()
     bandwidth, (slow, fast) = found["copy_tb_per_s"], found["bf16_tflop_per_s"]
     fig, ax = figure(7.6, 4.3)
@@ -162,15 +159,16 @@ def roofline(C=64, width=128):
         intensity = flops / moved
         ax.plot(
             intensity, min(bandwidth * intensity, (slow + fast) / 2), linestyle="none", marker=marker, color=colour,
-            markersize=11 if marker == "*" else 8, label=f"{name}  {intensity:.3g}",
+            markersize=13 if marker == "*" else 9, markerfacecolor="none", markeredgewidth=1.8,
+            label=f"{name:15}{intensity:>5.3g}",
         )  # fmt: skip
     ax.text(0.16, bandwidth * 0.16 * 1.9, f"{bandwidth} TB/s", rotation=33, color=INK, fontsize=9)
-    ax.text(420, fast * 1.12, f"{slow}–{fast} TFLOP/s", color=INK, fontsize=9, ha="center")
-    ax.set(xlabel="FLOPs a byte", ylabel="TFLOP/s, at most", xlim=(0.125, 1024), ylim=(0.5, 2000))
+    ax.text(900, fast * 1.35, f"{slow}–{fast} TFLOP/s", color=INK, fontsize=9, ha="right")
+    ax.set(xlabel="FLOPs per byte", ylabel="TFLOP/s, at most", xlim=(0.125, 1024), ylim=(0.5, 2000))
     ax.set_title(f"chunks of {C} tokens, K = V = {width}, 16-bit tokens")
     ax.grid(True, color=GRID)
     legend = ax.legend(loc="lower right", frameon=False, fontsize=8.5, prop={"family": "monospace", "size": 8.5})
-    legend.set_title("FLOPs a byte", prop={"size": 8.5})
+    legend.set_title("FLOPs per byte", prop={"size": 8.5})
     return fig
 
 
@@ -202,14 +200,16 @@ def predicted(floors):
 
     floors: {version: [(kernel, microseconds), …]}.
     """
-    fig, ax = figure(8.2, 0.9 + 0.5 * len(floors))
+    fig, ax = figure(8.2, 0.9 + 0.62 * len(floors))
     for row, launches in enumerate(floors.values()):
         left = 0.0
         for name, microseconds in launches:
             colour = LOOKS.get(name, (ERASE, ""))[0]
-            ax.barh(row, microseconds, left=left, color=colour, alpha=0.35, edgecolor=INK, linewidth=0.8)
+            ax.barh(row, microseconds, 0.62, left=left, color=colour, alpha=0.35, edgecolor=INK, linewidth=0.8)
             if microseconds > 45:
-                ax.text(left + microseconds / 2, row, name, fontsize=7, **CODE)
+                ax.text(left + microseconds / 2, row, name.replace("_", "_\n", 1), fontsize=8.5, linespacing=1, **CODE)
+            elif microseconds > 10:
+                ax.text(left, row - 0.34, name, fontsize=8.5, **{**CODE, "ha": "left", "va": "bottom"})
             left += microseconds
         ax.text(left + 4, row, f"{left:.0f}", color=INK, va="center")
     ax.set_yticks(range(len(floors)), list(floors))
