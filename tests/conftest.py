@@ -18,6 +18,14 @@ if not torch.cuda.is_available():
 torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def default_dtype():
+    """A chapter's first cell may make float64 the default: not for the tests that follow."""
+    before = torch.get_default_dtype()
+    yield
+    torch.set_default_dtype(before)
+
+
 @dataclass(frozen=True)
 class BuiltBook:
     """The book's pages, and how long the cold build took."""
