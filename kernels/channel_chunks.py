@@ -17,6 +17,7 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels import tiles as table
 from kernels.arguments import on, written_later
 from kernels.scalar_walk import LOG2E, NEGLIGIBLE, WIPED, precision, restart
 from kernels.sequences import chunk_of, slot_of, slots
@@ -306,8 +307,6 @@ def prepared(q, k, g, scale, cu_seqlens, C):
 
 def finished(q, k, g, pair_grads, read, written, decays, last, scale, cu_seqlens, with_dg):
     """dq, dk (B, T, HV, K) and dg or None, from what the walks for qd and kd left; ``last`` ⟨S_T, dS_T⟩ (N, HV, K)."""
-    from kernels import tiles as table
-
     B, T, HV, K = g.shape
     C, V = pair_grads.shape[-1], read.states.shape[-1] if with_dg else 0
     dq, dk = (written_later(cu_seqlens, B, T, HV, K, dtype=q.dtype, device=q.device) for _ in range(2))

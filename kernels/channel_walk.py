@@ -1,6 +1,6 @@
 """The walk over chunks where each key channel has its own decay: GLA.
 
-Inside the chunks everything has been prepared (:mod:`kernels.channel_chunks`), so that one step is four products:
+Inside the chunks everything has been prepared (:mod:`kernels.channel_chunks`), so that one step is three products:
 
     o = q S + P v          S ← diag(d) S + kᵀ v
 

@@ -340,7 +340,7 @@ def gate(g: torch.Tensor, read: Walked, written: Walked, last, scale, cu_seqlens
 def precision(dtype: torch.dtype) -> str:
     """Of products of float32 tensors: torch's own switch decides, as it does for torch.matmul.
 
-    Without TF32, three TF32 products with what each operand lacks: float32's accuracy on the tensor cores, where
+    Without TF32, three TF32 products with what each operand lacks: nearly float32's accuracy on the tensor cores, where
     float32 products themselves would spill registers by the thousand.
     """
     return "tf32x3" if dtype == torch.float32 and torch.backends.cuda.matmul.fp32_precision != "tf32" else "tf32"

@@ -1,6 +1,7 @@
 """Tile sizes by shape: what ``kernels.tune`` found for this device and shape, else a few rules; no tuning on a call.
 
-The rules were found by timing on an H200. The walks over chunks wait for one product after another, so a GPU is full
+The rules were found by timing a prototype on an H200 in bf16; float32's are what compiles without giving up on
+registers. The walks over chunks wait for one product after another, so a GPU is full
 when it has about a program a multiprocessor (132 on Hopper), not more; where heads and sequences are too few, segments
 make up for it.
 """
