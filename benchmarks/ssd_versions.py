@@ -135,7 +135,7 @@ def walk(q, k, v, g, tiles: int, warps: int) -> list[tuple[str, Callable[[], Non
 
 
 def own(q, k, v, g, warps: int) -> list[tuple[str, Callable[[], None]]]:
-    """This repository's walk, which chooses segments and warps itself."""
+    """This repository's kernels: a launch prepares the chunks; the walk chooses its segments and warps itself."""
     return [("kernels", lambda: kernels.chunk_simple_gla(q[None], k[None], v[None], g[None], scale=1.0)[0][0])]
 
 

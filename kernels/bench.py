@@ -265,6 +265,7 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="each kernel's first shape only")
     parser.add_argument("--missing", action="store_true", help="only what has no record of today's source")
     parser.add_argument("--only", choices=("errors", "times"), help="one half of the work")
+    parser.add_argument("--dtype", choices=[str(dtype)[6:] for dtype in verify.DTYPES], help="errors in one dtype only")
     parser.add_argument("--no-peer", action="store_true", help="do not time the peers")
     parser.add_argument("--out", type=Path, metavar="FILE", help="default: kernels/passport/DEVICE.json")
     return parser.parse_args(given)
@@ -279,7 +280,7 @@ def run(bench: Bench, planned: list[tuple[Workload, list[Sizes]]], options: argp
             continue
         jobs: list[tuple] = []
         if options.only != "times":
-            jobs += [(dtype, "verify", None) for dtype in verify.DTYPES]
+            jobs += [(d, "verify", None) for d in verify.DTYPES if options.dtype in (None, str(d)[6:])]
         if options.only != "errors":
             jobs += [(DTYPE, which, shape) for shape in shapes for which in workload.passes]
         for dtype, which, shape in jobs:

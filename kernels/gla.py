@@ -1,11 +1,10 @@
 """Gated linear attention, one decay a key channel and token, with FLA's names: :mod:`kernels.channel_chunks` inside
-the chunks, :mod:`kernels.channel_walk` across them."""
+the chunks, :mod:`kernels.walk` across them."""
 
 import torch
 
-from kernels import channel_chunks, channel_walk, scalar_recur
+from kernels import channel_chunks, scalar_recur, walk
 from kernels.arguments import Sizes, in_dtype_of, last_contiguous, not_offered, over_group
-from kernels.tiles import channel_chunk
 
 
 def chunk_gla(
@@ -57,9 +56,9 @@ def _call(q, k, v, g, scale, initial_state, output_final_state, state_v_first, c
 
 
 class ChannelDecay(torch.autograd.Function):
-    """o and the final state by one walk, the gradients by three more.
+    """o and the final state by one walk; the gradients by two more, which keep the states, and from these.
 
-    Kept for them besides the inputs: the decayed q and k, P, and a decay a chunk and channel.
+    Kept for them instead of g: its sums, the decayed q and k, P, and a decay a chunk and channel.
     """
 
     @staticmethod
@@ -73,13 +72,13 @@ class ChannelDecay(torch.autograd.Function):
             s_out = torch.empty(N, HV, *((V, K) if v_first else (K, V)), dtype=torch.float32, device=q.device)
         state = dict(s_in=s0, s_out=s_out, s_strides=(1, K) if v_first else (V, 1), cu_seqlens=cu_seqlens)
         if by_token:
-            o, prepared = scalar_recur.run(q, k, v, g, scale=scale, **state), ()
+            o, kept = scalar_recur.run(q, k, v, g, scale=scale, **state), ()
         else:
-            C = channel_chunk(v.dtype)
-            prepared = channel_chunks.prepared(q, k, g, scale, cu_seqlens, C)
-            q_decayed, k_decayed, pairs, decays = prepared
-            o = channel_walk.run(q_decayed, k_decayed, v, decays, C, pairs=pairs, **state).o
-        ctx.save_for_backward(q, k, v, g, s0, cu_seqlens, *prepared)
+            L, H = channel_chunks.cumulated(g, v.dtype, cu_seqlens)
+            chunks = channel_chunks.prepared(q, k, L, H, scale, cu_seqlens)
+            o = walk.run(chunks[0], chunks[1], v, chunks[2], **state).o
+            kept = (L, H, *chunks[:2], chunks[2].pairs, chunks[2].decays)
+        ctx.save_for_backward(q, k, v, g if by_token else None, s0, cu_seqlens, *kept)
         ctx.scale, ctx.strides = scale, state["s_strides"]
         ctx.set_materialize_grads(False)
         return o, s_out
@@ -87,29 +86,19 @@ class ChannelDecay(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, do, ds):
-        q, k, v, g, s0, cu_seqlens, *prepared = ctx.saved_tensors
-        turned, gates = ctx.strides[::-1], ctx.needs_input_grad[3]
+        q, k, v, g, s0, cu_seqlens, *kept = ctx.saved_tensors
         do = torch.zeros_like(v) if do is None else last_contiguous(do)
         ds = None if ds is None else ds.float().contiguous()
         ds0 = torch.empty_like(s0) if ctx.needs_input_grad[5] else None
-        C = channel_chunk(v.dtype)
-        q_decayed, k_decayed, pairs, decays = prepared or channel_chunks.prepared(q, k, g, ctx.scale, cu_seqlens, C)
-        S_end = torch.empty_like(ds) if gates and ds is not None else None
-        pair_grads = torch.empty_like(pairs)
-        read = channel_walk.run(
-            do, v, k_decayed, decays, C, on_values=True, pair_grads=pair_grads, x=q_decayed if gates else None,
-            s_in=s0, s_out=S_end, s_strides=turned, cu_seqlens=cu_seqlens,
-        )  # fmt: skip
-        written = channel_walk.run(
-            v, do, q_decayed, decays, C, on_values=True, x=k_decayed if gates else None,
-            s_in=ds, s_strides=turned, cu_seqlens=cu_seqlens, reverse=True,
-        )  # fmt: skip
-        dv = channel_walk.run(
-            k_decayed, q_decayed, do, decays, C, pairs=pairs,
-            s_in=ds, s_out=ds0, s_strides=ctx.strides, cu_seqlens=cu_seqlens, reverse=True,
-        ).o  # fmt: skip
-        last = None if S_end is None else (ds * S_end).sum(-2 if ctx.strides[0] == 1 else -1)
+        L, H = kept[:2] or channel_chunks.cumulated(g, v.dtype, cu_seqlens)
+        if kept:
+            q_decayed, k_decayed, chunks = *kept[2:4], walk.Prepared(*kept[4:])
+        else:
+            q_decayed, k_decayed, chunks = channel_chunks.prepared(q, k, L, H, ctx.scale, cu_seqlens)
+        keep = dict(keep=True, s_strides=ctx.strides, cu_seqlens=cu_seqlens)
+        left = walk.run(q_decayed, k_decayed, v, chunks, read=False, s_in=s0, **keep)
+        right = walk.run(k_decayed, q_decayed, do, chunks, reverse=True, s_in=ds, s_out=ds0, **keep)
         dq, dk, dg = channel_chunks.finished(
-            q, k, g, pair_grads, read, written, decays, last, ctx.scale, cu_seqlens, gates
+            q, k, v, do, L, H, left, right, ctx.scale, cu_seqlens, ctx.needs_input_grad[3]
         )  # fmt: skip
-        return over_group(dq, q), over_group(dk, k), over_group(dv, v), dg, None, ds0, *[None] * 4
+        return over_group(dq, q), over_group(dk, k), over_group(right.o, v), dg, None, ds0, *[None] * 4

@@ -14,6 +14,7 @@ import triton.language as tl
 from kernels.arguments import Sizes, in_dtype_of, not_offered, on
 from kernels.scalar_decay import ScalarDecay
 from kernels.scalar_recur import log_sigmoid
+from kernels.tiles import recur_tiles
 
 
 def mamba_chunk_scan_combined(
@@ -67,8 +68,10 @@ def update(
     H, s_b, s_h, s_p, s_n, x_b, x_h, x_p, dt_b, dt_h, dt_p, A_h, A_p, A_n, B_b, B_g, C_b, C_g, D_h, D_p,
     z_b, z_h, z_p, bias_h, bias_p,
     P: tl.constexpr, N: tl.constexpr, BN: tl.constexpr, BP: tl.constexpr, GROUP: tl.constexpr, SOFTPLUS: tl.constexpr,
+    BY_HEAD: tl.constexpr,
 ):  # fmt: skip
-    """One program: BP channels of one head and row; its part of the state is read and written once."""
+    """One program: BP channels of one head and row; its part of the state is read and written once. BY_HEAD: A is one
+    number a head."""
     NP: tl.constexpr = (P + BP - 1) // BP
     pid = tl.program_id(0)
     i_p, i_bh = pid % NP, (pid // NP).to(tl.int64)
@@ -91,10 +94,14 @@ def update(
         b_B = tl.load(B + i_b * B_b + (i_h // GROUP) * B_g + o_n, mask=m_n, other=0.0).to(tl.float32)
         b_C = tl.load(C + i_b * C_b + (i_h // GROUP) * C_g + o_n, mask=m_n, other=0.0).to(tl.float32)
         m = m_p[:, None] & m_n[None, :]
-        b_A = tl.load(A + i_h * A_h + o_p[:, None] * A_p + o_n[None, :] * A_n, mask=m, other=0.0).to(tl.float32)
+        if BY_HEAD:
+            decay = tl.exp(b_dt * tl.load(A + i_h * A_h).to(tl.float32))[:, None]
+        else:
+            b_A = tl.load(A + i_h * A_h + o_p[:, None] * A_p + o_n[None, :] * A_n, mask=m, other=0.0).to(tl.float32)
+            decay = tl.exp(b_dt[:, None] * b_A)
         p_state = state + slot * s_b + i_h * s_h + o_p[:, None] * s_p + o_n[None, :] * s_n
         b_S = tl.load(p_state, mask=m, other=0.0).to(tl.float32)
-        b_S = b_S * tl.exp(b_dt[:, None] * b_A) + (b_dt * b_x)[:, None] * b_B[None, :]
+        b_S = b_S * decay + (b_dt * b_x)[:, None] * b_B[None, :]
         tl.store(p_state, b_S.to(state.dtype.element_ty), mask=m)
         b_y = tl.sum(b_S * b_C[None, :], 1)
         if D is not None:
@@ -129,7 +136,7 @@ def selective_state_update(
     (rows, H, P), (G, N) = x.shape, B.shape[1:]
     out = torch.empty(rows, H, P, dtype=x.dtype, device=x.device)
     B, C = (y if y.stride(-1) == 1 else y.contiguous() for y in (B, C))
-    BP = min(triton.next_power_of_2(P), 16 if rows * H < 512 else 64)
+    BP, warps = recur_tiles(rows * H, P)
 
     def strides(y, axes):
         return [0] * len(axes) if y is None else [y.stride(axis) for axis in axes]
@@ -140,6 +147,7 @@ def selective_state_update(
             H, *strides(state, range(4)), *strides(x, range(3)), *strides(dt, range(3)), *strides(A, range(3)),
             *strides(B, range(2)), *strides(C, range(2)), *strides(D, range(2)), *strides(z, range(3)),
             *strides(dt_bias, range(2)),
-            P, N, triton.next_power_of_2(N), BP, H // G, dt_softplus, num_warps=4 if BP >= 32 else 2,
+            P, N, triton.next_power_of_2(N), BP, H // G, dt_softplus, A.stride(1) == A.stride(2) == 0,
+            num_warps=warps,
         )  # fmt: skip
     return out

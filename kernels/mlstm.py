@@ -5,20 +5,21 @@
     o_t = scale S_tᵀ q_t / max(|scale n_t·q_t|, exp(−m_t))
 
 The stabiliser m comes first, exactly, from a scan of its steps m → max(log f + m, ĩ), which compose to such steps:
-one program a sequence and head reads two numbers a token and writes three. The rest is :mod:`kernels.scalar_walk`
-with the normaliser as one more channel. No output depends on m, so that their gradients take it as given:
+one program a sequence and head reads two numbers a token and writes three. The rest is
+:mod:`kernels.walk` with its normaliser. No output depends on m, so that their gradients take it as given:
 
     do'_t = do_t / max(…)      dnq_t = −sign(nq_t) (do'_t·o_t) where |nq_t| > exp(−m_t), else 0      dĩ_t = w_t dw_t
 
-are the gradients of scale S_tᵀ q_t and of nq_t = scale n_t·q_t, which three walks take to q, k, v and the gates.
-The final state does depend on m_T: its gradient goes to the input gate that m_T comes from and the decays since.
+are the gradients of scale S_tᵀ q_t and of nq_t = scale n_t·q_t, which a walk and :mod:`kernels.scalar_chunks` take to
+q, k, v and the gates. The final state does depend on m_T: its gradient goes to the input gate that m_T comes from and
+to the decays since.
 """
 
 import torch
 import triton
 import triton.language as tl
 
-from kernels import scalar_recur, scalar_walk
+from kernels import scalar_chunks, scalar_recur, walk
 from kernels.arguments import Sizes, in_dtype_of, last_contiguous, on, over_group, written_later
 from kernels.scalar_recur import LOWEST, carry, log_sigmoid
 from kernels.sequences import tokens_of
@@ -155,12 +156,12 @@ class MLSTM(torch.autograd.Function):
                     i, f, m0, g, w, floor, m, winner, cu_seqlens, T, HV, block, num_warps=8 if block > 1024 else 4
                 )
         if by_token:
-            nq = empty(B, T, HV)
+            chunks, nq = (), empty(B, T, HV)
             o = scalar_recur.run(q, k, v, None, scale=scale, i=i, f=f, m_in=m0, m_out=m, nq=nq, **state)
         else:
-            walked = scalar_walk.run(q, k, v, g, w, scale_read=scale, weighted="v", norm="v", floor=floor, **state)
-            o, nq = walked.o, walked.nq
-        ctx.save_for_backward(q, k, v, f, g, w, floor, nq, o, s0, n0, s, n, winner, cu_seqlens)
+            chunks = scalar_chunks.prepared(q, k, g, w, scale, HV, cu_seqlens, norm=True)
+            o, nq, *_ = walk.run(q, k, v, chunks, norm=True, floor=floor, **state)
+        ctx.save_for_backward(q, k, v, f, g, w, floor, nq, o, s0, n0, s, n, winner, cu_seqlens, *chunks)
         ctx.scale = scale
         ctx.set_materialize_grads(False)
         return (o, s, n, m) if with_state else (o, None, None, None)
@@ -168,7 +169,7 @@ class MLSTM(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, do, ds, dn, dm):
-        q, k, v, f, g, w, floor, nq, o, s0, n0, s, n, winner, cu_seqlens = ctx.saved_tensors
+        q, k, v, f, g, w, floor, nq, o, s0, n0, s, n, winner, cu_seqlens, *chunks = ctx.saved_tensors
         (_, T, HV, V), scale = v.shape, ctx.scale
         do = torch.zeros_like(v) if do is None else last_contiguous(do)
         do_scaled, dnq, BV = torch.empty_like(o), torch.empty_like(nq), triton.next_power_of_2(V)
@@ -177,25 +178,20 @@ class MLSTM(torch.autograd.Function):
             through_normaliser[(triton.cdiv(rows, R),)](
                 o, do, nq, floor, do_scaled, dnq, rows, T, HV, *do.stride()[:3], V, BV, R
             )
-        at_end = {}, {}, {}  # of the three walks: the final state, and its gradient
         final = not (ds is None and dn is None and dm is None)
         if final:
             ds, dn = (torch.zeros_like(x) if dx is None else dx.float().contiguous() for x, dx in ((s, ds), (n, dn)))
-            s_end, n_end = torch.zeros_like(s), torch.zeros_like(n)
-            at_end = dict(s_out=s_end, n_out=n_end), dict(s_in=ds / scale, n_in=dn / scale), dict(s_in=ds, n_in=dn)
         ds0, dn0 = (None if x is None else torch.empty_like(x) for x in (s0, n0))
-        to_qk = dict(scale_read=scale, s_strides=(1, V), cu_seqlens=cu_seqlens, norm="k", dnq=dnq)
-        read = scalar_walk.run(
-            do_scaled, v, k, g, w, s_in=s0, n_in=n0, weighted="k", dots_with=q, **at_end[0], **to_qk
+        chunks = walk.Prepared(*chunks) if chunks else scalar_chunks.prepared(q, k, g, w, scale, HV, cu_seqlens)
+        keep = dict(keep=True, norm=True, cu_seqlens=cu_seqlens)
+        left = walk.run(q, k, v, chunks, read=False, s_in=s0, n_in=n0, **keep)
+        right = walk.run(
+            k, q, do_scaled, chunks, reverse=True, s_in=ds, n_in=dn, s_out=ds0, n_out=dn0, ones=dnq, **keep
         )  # fmt: skip
-        written = scalar_walk.run(v, do_scaled, q, g, w, reverse=True, weighted="q", dots_with=k, **at_end[1], **to_qk)
-        values = scalar_walk.run(
-            k, q, do_scaled, g, w, scale_write=scale, s_out=ds0, n_out=dn0, cu_seqlens=cu_seqlens, reverse=True,
-            weighted="o", whole_with=v, norm="v", dnq=dnq, **at_end[2],
+        dq, dk, dlog_f, dw = scalar_chunks.finished(
+            q, k, v, do_scaled, g, w, dnq, chunks.pairs, left, right, scale, cu_seqlens, True, True
         )  # fmt: skip
-        last = (ds * s_end).sum((-1, -2)) + (dn * n_end).sum(-1) if final else None
-        dlog_f = scalar_walk.gate(g, read, written, last, scale, cu_seqlens)
-        di = w * values.whole.sum(0)
+        di = w * dw
         dm0 = None if s0 is None else (s0 * ds0).sum((-1, -2)) + (n0 * dn0).sum(-1)
         if final:
             to_m = -(ds * s).sum((-1, -2)) - (dn * n).sum(-1) + (0.0 if dm is None else dm)
@@ -210,5 +206,4 @@ class MLSTM(torch.autograd.Function):
                 winner, to_m = winner[:, None], to_m[:, None]
             di, dlog_f = di + to_m.where(t == winner, 0.0), dlog_f + to_m.where(t > winner, 0.0)
         df = dlog_f * torch.sigmoid(-f.float())
-        dq, dk = over_group(read.o, q), over_group(written.o, k)
-        return dq, dk, values.o, di, df, None, ds0, dn0, dm0, *[None] * 3
+        return over_group(dq, q), over_group(dk, k), right.o, di, df, None, ds0, dn0, dm0, *[None] * 3

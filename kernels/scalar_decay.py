@@ -4,7 +4,7 @@ import functools
 
 import torch
 
-from kernels import scalar_recur, scalar_walk
+from kernels import scalar_chunks, scalar_recur, walk
 from kernels.arguments import Sizes, in_dtype_of, last_contiguous, not_offered, over_group
 from lineage_lib.reference import retention_log_decay
 
@@ -83,7 +83,8 @@ def _call(q, k, v, g, g_gamma, scale, initial_state, output_final_state, state_v
 
 
 class ScalarDecay(torch.autograd.Function):
-    """o and the final state of S_t = exp(g_t) S_{t-1} + w_t k_t v_tᵀ by one walk; the gradients by three more.
+    """o and the final state of S_t = exp(g_t) S_{t-1} + w_t k_t v_tᵀ by one walk; the gradients by two more, which
+    keep the states, and from these.
 
     Of k and v one may have fewer heads than HV, as q may: each then serves a group of them. ``v_first``: states
     are stored as (N, HV, V, K). ``by_token``: forward by the recurrence itself.
@@ -101,10 +102,11 @@ class ScalarDecay(torch.autograd.Function):
         strides = (1, K) if v_first else (V, 1)
         state = dict(s_in=s0, s_out=s_out, s_strides=strides, cu_seqlens=cu_seqlens)
         if by_token:
-            o = scalar_recur.run(q, k, v, g, w, scale=scale, **state)
+            o, chunks = scalar_recur.run(q, k, v, g, w, scale=scale, **state), ()
         else:
-            o = scalar_walk.run(q, k, v, g, w, scale_read=scale, weighted="v", **state).o
-        ctx.save_for_backward(q, k, v, g, w, s0, cu_seqlens)
+            chunks = scalar_chunks.prepared(q, k, g, w, scale, HV, cu_seqlens)
+            o = walk.run(q, k, v, chunks, **state).o
+        ctx.save_for_backward(q, k, v, g, w, s0, cu_seqlens, *chunks)
         ctx.scale, ctx.strides = scale, strides
         ctx.set_materialize_grads(False)
         return o, s_out
@@ -112,30 +114,18 @@ class ScalarDecay(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, do, ds):
-        q, k, v, g, w, s0, cu_seqlens = ctx.saved_tensors
-        scale, turned, gates = ctx.scale, ctx.strides[::-1], ctx.needs_input_grad[3]
+        q, k, v, g, w, s0, cu_seqlens, *chunks = ctx.saved_tensors
         do = torch.zeros_like(v) if do is None else last_contiguous(do)
         ds = None if ds is None else ds.float().contiguous()
         ds0 = torch.empty_like(s0) if ctx.needs_input_grad[6] else None
-        # What do·v adds to dq and to dk is rounded alike, so that in the gates' gradient it cancels as it must:
-        # therefore dk's walk leaves the scale to the end, and its state is dS / scale.
-        S_end = torch.zeros_like(ds) if gates and ds is not None else None
-        read = scalar_walk.run(
-            do, v, k, g, w, scale_read=scale, s_in=s0, s_out=S_end, s_strides=turned, cu_seqlens=cu_seqlens,
-            weighted="k", dots_with=q if gates else None,
+        if chunks:
+            chunks = walk.Prepared(*chunks)
+        else:
+            chunks = scalar_chunks.prepared(q, k, g, w, ctx.scale, do.shape[2], cu_seqlens)
+        keep = dict(keep=True, s_strides=ctx.strides, cu_seqlens=cu_seqlens)
+        left = walk.run(q, k, v, chunks, read=False, s_in=s0, **keep)
+        right = walk.run(k, q, do, chunks, reverse=True, s_in=ds, s_out=ds0, **keep)
+        dq, dk, dg, dw = scalar_chunks.finished(
+            q, k, v, do, g, w, None, chunks.pairs, left, right, ctx.scale, cu_seqlens, *ctx.needs_input_grad[3:5]
         )  # fmt: skip
-        written = scalar_walk.run(
-            v, do, q, g, w, scale_read=scale, s_in=None if ds is None else ds / scale, s_strides=turned,
-            cu_seqlens=cu_seqlens, reverse=True, weighted="q", dots_with=k if gates else None,
-        )  # fmt: skip
-        values = scalar_walk.run(
-            k, q, do, g, w, scale_write=scale, s_in=ds, s_out=ds0, s_strides=ctx.strides,
-            cu_seqlens=cu_seqlens, reverse=True, weighted="o",
-            whole_with=v if ctx.needs_input_grad[4] else None,
-        )  # fmt: skip
-        dg = None
-        if gates:
-            last = None if ds is None else (ds * S_end).sum((-1, -2))
-            dg = scalar_walk.gate(g, read, written, last, scale, cu_seqlens)
-        dw = values.whole.sum(0) if ctx.needs_input_grad[4] else None
-        return over_group(read.o, q), over_group(written.o, k), over_group(values.o, v), dg, dw, None, ds0, *[None] * 4
+        return over_group(dq, q), over_group(dk, k), over_group(right.o, v), dg, dw, None, ds0, *[None] * 4

@@ -102,7 +102,7 @@ def run(
     q, k, v, g, w=None, *, scale, s_in=None, s_out=None, s_strides=(), cu_seqlens=None,
     i=None, f=None, n_in=None, m_in=None, nq=None, n_out=None, m_out=None,
 ):  # fmt: skip
-    """The outputs (B, T, HV, V); arguments as for :func:`kernels.scalar_walk.run`, g also (B, T, HV, K).
+    """The outputs (B, T, HV, V); arguments as for :func:`kernels.walk.run`, g also (B, T, HV, K).
 
     s_in may be s_out. mLSTM has i, f (B, T, HV), contiguous, in place of g and w, nq (B, T, HV) to be written, and n
     and m before and after, (N, HV, K) and (N, HV): not the same tensors, because every tile of values reads them.

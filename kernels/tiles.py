@@ -19,9 +19,8 @@ from lineage_lib.passport import read_list
 
 
 class WalkTiles(NamedTuple):
-    """C tokens a chunk, BK × BV the tile of the state."""
+    """BK × BV the tile of the state."""
 
-    C: int
     BK: int
     BV: int
     SEGMENTS: int
@@ -31,18 +30,17 @@ class WalkTiles(NamedTuple):
 
 PROGRAMS = 96  # that a walk should have at least
 LEAST = 8  # chunks in a segment
-BORDERS = 1024  # tokens between the borders at which the sum for the gates' gradient starts afresh
 
 
-def walk_tiles(states: int, T: int, K: int, V: int, dtype: torch.dtype, kernel: str = "scalar_walk") -> WalkTiles:
-    """For ``states`` states K × V, each of T tokens, in the walk of ``kernel``: the table's, else by rule."""
+def walk_tiles(states: int, T: int, K: int, V: int, dtype: torch.dtype, kernel: str = "walk") -> WalkTiles:
+    """For ``states`` states K × V, each of T tokens, in ``kernel``: the table's, else by rule."""
     if (kernel, K, V) in _instead:
         return _instead[kernel, K, V]
     found = table().get((device_name(), kernel, str(dtype)[6:], K, V, bucket(states))) if table() else None
     if found is None:
         return by_rule(states, T, K, V, dtype)
     segments = found.SEGMENTS
-    while segments > 1 and segments * LEAST * found.C > T:
+    while segments > 1 and segments * LEAST * chunk_length(dtype) > T:
         segments //= 2
     return found._replace(SEGMENTS=segments)
 
@@ -52,13 +50,13 @@ def by_rule(states: int, T: int, K: int, V: int, dtype: torch.dtype) -> WalkTile
     have half of that, and float32 an eighth: its products are three, and with more ptxas gives up on registers.
     """
     wide = dtype == torch.float32
-    C, BK = 32 if wide else 64, max(16, triton.next_power_of_2(K))
+    C, BK = chunk_length(dtype), max(16, triton.next_power_of_2(K))
     BV = max(16, min(triton.next_power_of_2(V), (2048 if wide else 16384) // BK))
     programs = states * triton.cdiv(V, BV)
     segments = 1
     while programs * segments < PROGRAMS and 2 * segments * LEAST * C <= T:
         segments *= 2
-    return WalkTiles(C, BK, BV, segments, 8 if BV * BK >= 16384 else 4, 2 if BK > 128 else 3)
+    return WalkTiles(BK, BV, segments, 8 if BV * BK >= 16384 else 4, 2 if BK > 128 else 3)
 
 
 def recur_tiles(states: int, V: int) -> tuple[int, int]:
@@ -68,9 +66,14 @@ def recur_tiles(states: int, V: int) -> tuple[int, int]:
     return BV, 4 if BV >= 32 else 1
 
 
-def channel_chunk(dtype: torch.dtype) -> int:
-    """Tokens a chunk where each channel has its decay."""
+def chunk_length(dtype: torch.dtype) -> int:
+    """Tokens a chunk: with more, float32's three products for one would not fit into registers."""
     return 32 if dtype == torch.float32 else 64
+
+
+def chunk_tile(channels: int, dtype: torch.dtype) -> int:
+    """Channels in a tile inside the chunks."""
+    return min(max(16, triton.next_power_of_2(channels)), chunk_length(dtype))
 
 
 # --- The table: kernels/tiles.json, written by kernels.tune ---
@@ -115,7 +118,6 @@ def _conditions(entry: dict) -> list[tuple]:
 
     keys = max(16, triton.next_power_of_2(entry["K"]))
     return [
-        ("C", lambda x: power(16)(x) and BORDERS % x == 0, f"a power of two from 16 to {BORDERS}"),
         ("BK", lambda x: x == keys, f"{keys}, all of the keys"),
         ("BV", power(16), "a power of two of at least 16"),
         ("SEGMENTS", power(1), "a power of two"),
@@ -125,7 +127,7 @@ def _conditions(entry: dict) -> list[tuple]:
 
 
 @contextlib.contextmanager
-def instead(tiles: WalkTiles, K: int, V: int, kernel: str = "scalar_walk") -> Iterator[None]:
+def instead(tiles: WalkTiles, K: int, V: int, kernel: str = "walk") -> Iterator[None]:
     """Inside, these tiles are what ``walk_tiles`` gives for states K × V, whatever the table and the rules say."""
     _instead[kernel, K, V] = tiles
     try:

@@ -3,7 +3,7 @@
     python -m kernels.tune                                             every shape that kernels.bench times
     python -m kernels.tune --states 32 --tokens 8192 --keys 128 --values 128 --dtype bfloat16
 
-From what ``walk_tiles`` gives by rule it goes to the best neighbour, again and again: other tiles of values, chunks,
+From what ``walk_tiles`` gives by rule it goes to the best neighbour, again and again: other tiles of values,
 segments, warps, stages. A candidate counts if every output and gradient of a kernel that walks agrees with the
 default's; what is minimised is the time of the forward pass plus that of forward and backward. An entry is written
 only where the best beats the default by 2 % when both are timed in turn.
@@ -33,37 +33,31 @@ GAIN = 0.02  # less is within what two measurements of one thing differ by
 REGISTERS = 128  # of each thread, for the state: more would not leave enough for the rest
 DTYPES = {str(dtype)[6:]: dtype for dtype in BAR}
 # A walk that asks ``walk_tiles`` under its name, and the kernel by which it is timed.
-_TIMED_BY = {"scalar_walk": "chunk_simple_gla", "channel_walk": "chunk_gla"}
+_TIMED_BY = {"walk": "chunk_simple_gla"}
 WALKS: dict[str, Workload] = {walk: next(w for w in WORKLOADS if w.name == name) for walk, name in _TIMED_BY.items()}
 
 
-def neighbours(t: WalkTiles, T: int, V: int, chunks: bool = True) -> Iterator[WalkTiles]:
-    """What differs in one thing, or in the tile of values and the warps together, and may be faster.
-
-    ``chunks``: the walk takes the length of its chunks from the table too.
-    """
+def neighbours(t: WalkTiles, T: int, V: int, C: int) -> Iterator[WalkTiles]:
+    """What differs in one thing, or in the tile of values and the warps together, and may be faster."""
     widths = [t.BV // 2, t.BV * 2]
     others = [t._replace(BV=BV, WARPS=warps) for BV in widths for warps in (4, 8)]
     others += [t._replace(WARPS=warps) for warps in (4, 8)]
     others += [t._replace(STAGES=t.STAGES + more) for more in (-1, 1)]
-    others += [t._replace(C=C) for C in (t.C // 2, t.C * 2) if chunks]
     others += [t._replace(SEGMENTS=segments) for segments in (t.SEGMENTS // 2, t.SEGMENTS * 2)]
     for other in others:
-        whole = other.SEGMENTS == 1 or other.SEGMENTS * table.LEAST * other.C <= T
+        whole = other.SEGMENTS == 1 or other.SEGMENTS * table.LEAST * C <= T
         fits = other.BK * other.BV <= REGISTERS * 32 * other.WARPS
-        within = 16 <= other.BV < 2 * max(V, 16) and 16 <= other.C <= 128 and 1 <= other.STAGES <= 4
+        within = 16 <= other.BV < 2 * max(V, 16) and 1 <= other.STAGES <= 4
         if other != t and other.SEGMENTS >= 1 and whole and fits and within:
             yield other
 
 
-def search(
-    start: WalkTiles, T: int, V: int, cost: Callable[[WalkTiles], float], seconds: float, chunks: bool = True
-) -> WalkTiles:
+def search(start: WalkTiles, T: int, V: int, C: int, cost: Callable[[WalkTiles], float], seconds: float) -> WalkTiles:
     """The cheapest of those tried; no tiles are tried twice, none after the seconds have passed."""
     end, tried, best = time.monotonic() + seconds, {start: cost(start)}, None
     while best != min(tried, key=tried.get):
         best = min(tried, key=tried.get)
-        for other in dict.fromkeys(neighbours(best, T, V, chunks)):
+        for other in dict.fromkeys(neighbours(best, T, V, C)):
             if other not in tried and time.monotonic() < end:
                 tried[other] = cost(other)
     return best
@@ -140,7 +134,8 @@ class Tuning:
 
     def best(self, seconds: float) -> dict | None:
         """The entry for the table, or None where the rules are as good."""
-        found = search(self.default, self.sizes["T"], self.sizes["V"], self.cost, seconds, self.walk == "scalar_walk")
+        C = table.chunk_length(self.dtype)
+        found = search(self.default, self.sizes["T"], self.sizes["V"], C, self.cost, seconds)
         if found == self.default:
             return None
         default_ms, ms = self.milliseconds(self.default, found)

@@ -36,12 +36,13 @@ def cases(operator: Operator, dtype: torch.dtype) -> Iterator[tuple[Shape, str, 
     if operator.single:
         yield from ((Shape(B=b, T=1, H=h, HV=2, K=k, V=v), "mixed", "unit") for b, h, k, v in _ONE_TOKEN)
         return
-    shapes = [Shape(T=T) for T in (0, 1, C - 1, C, C + 1, 3 * C + 5)] + [
+    shapes = [Shape(T=T) for T in (0, C - 1, C, C + 1, 3 * C + 5)] + [
+        Shape(B=2, T=1, H=2, HV=4),  # of one token's gate gradients several, for one alone may cancel to nothing
         Shape(B=2, T=C + 6, H=1 + GPU, HV=2 + 2 * GPU, K=16, V=32),
         Shape(K=8, V=4, T=20),
         Shape(K=20, V=12, T=C + 3, state=False),
     ]
-    if GPU or not operator.by_token:  # long enough for segments, and in float16 for a border of the gates' gradient
+    if GPU or not operator.by_token:  # long enough for segments
         shapes.append(Shape(T=16 * C + 7))
     if operator.packs:
         shapes.append(Shape(T=2 * C + 9, HV=2, lengths=(0, C, 1, 0, C + 8)))
@@ -67,7 +68,7 @@ def tuned_shapes(dtype: torch.dtype) -> Iterator[Shape]:
     for entry in tiles.entries(tiles.TABLE):
         if entry["device"] == tiles.device_name() and entry["dtype"] == str(dtype)[6:]:
             found, states = tiles.WalkTiles(**entry["tiles"]), entry["states"]
-            T = tiles.LEAST * found.C * found.SEGMENTS + 5
+            T = tiles.LEAST * tiles.chunk_length(dtype) * found.SEGMENTS + 5
             yield Shape(T=T, H=states, HV=states, K=entry["K"], V=entry["V"])
 
 
@@ -240,17 +241,21 @@ def nan_filled():
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kernels.verify", description=__doc__.partition("\n")[0])
     parser.add_argument("operators", nargs="*", metavar="OPERATOR", help="names of operators; all by default")
-    parser.add_argument("--jobs", type=int, default=1, help="operators at a time, each in a process of its own")
+    dtypes = {str(dtype)[6:]: dtype for dtype in DTYPES}
+    parser.add_argument("--dtype", choices=dtypes, help="one of them; all by default")
+    parser.add_argument("--jobs", type=int, default=1, help="so many operators and dtypes at a time, in processes")
     given = parser.parse_args(arguments)
     known = [operator.name for operator in OPERATORS]
     for name in given.operators:
         if name not in known:
             parser.error(f"no operator {name}; there are {', '.join(known)}")
-    names = given.operators or known
-    if given.jobs > 1 and len(names) > 1:
+    parts = list(itertools.product(given.operators or known, [given.dtype] if given.dtype else dtypes))
+    if given.jobs > 1 and len(parts) > 1:
+        command = [sys.executable, "-m", "kernels.verify"]
         with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
-            return max(pool.map(lambda name: subprocess.call([sys.executable, "-m", "kernels.verify", name]), names))
-    failures = sum(report(operator, dtype) for operator in OPERATORS if operator.name in names for dtype in DTYPES)
+            return max(pool.map(lambda part: subprocess.call([*command, part[0], "--dtype", part[1]]), parts))
+    operators = {operator.name: operator for operator in OPERATORS}
+    failures = sum(report(operators[name], dtypes[dtype]) for name, dtype in parts)
     print(f"on {torch.cuda.get_device_name() if GPU else 'the CPU, interpreted'}: {failures} failures")
     return int(failures > 0)
 

@@ -316,7 +316,7 @@ def test_out_begins_with_what_is_known(fresh, tmp_path):
 
 
 def options(**given):
-    return SimpleNamespace(**({"only": None, "missing": False, "no_peer": True} | given))
+    return SimpleNamespace(**({"only": None, "missing": False, "no_peer": True, "dtype": None} | given))
 
 
 def test_a_run_goes_on_after_a_failure(fresh, monkeypatch):
@@ -349,6 +349,14 @@ def test_only_what_is_missing(fresh, monkeypatch):
         record["source_sha256"] = "of an older source"
     bench.run(fresh, [(workload, workload.shapes)], options(missing=True))
     assert len(fresh.said) == said + 3
+
+
+def test_errors_in_one_dtype(fresh, monkeypatch):
+    workload = tiny(named("chunk_retention"))
+    monkeypatch.setattr(verify, "DTYPES", [torch.float32, torch.float16])
+    monkeypatch.setattr(verify, "cases", lambda operator, dtype: [(Shape(T=5), "mixed", "unit")])
+    assert bench.run(fresh, [(workload, workload.shapes)], options(only="errors", dtype="float16")) == 0
+    assert [(r["pass"], r["dtype"]) for r in passport.read(fresh.out)] == [("verify", "float16")]
 
 
 # --- The command ---

@@ -327,9 +327,9 @@ def test_the_hash_is_of_names_and_bytes(package):
 
 
 def test_the_walk_is_a_source_of_what_calls_it():
-    assert "kernels/scalar_walk.py" in passport.sources("chunk_simple_gla")
-    assert "kernels/scalar_walk.py" in passport.sources("mamba_chunk_scan_combined")
-    assert "kernels/scalar_walk.py" not in passport.sources("selective_state_update")
+    assert "kernels/walk.py" in passport.sources("chunk_simple_gla")
+    assert "kernels/walk.py" in passport.sources("mamba_chunk_scan_combined")
+    assert "kernels/walk.py" not in passport.sources("selective_state_update")
     for kernel in passport.kernel_names():
         assert all((ROOT / name).exists() for name in passport.sources(kernel))
         assert passport.summary(kernel)

@@ -15,8 +15,8 @@ from tests.fake_gpu import Device, refuse
 # --- The table ---
 
 FAR = {
-    "device": "Test GPU 1", "kernel": "scalar_walk", "dtype": "float16", "K": 32, "V": 16, "states": 4,
-    "tiles": {"C": 32, "BK": 32, "BV": 16, "SEGMENTS": 8, "WARPS": 2, "STAGES": 4},
+    "device": "Test GPU 1", "kernel": "walk", "dtype": "float16", "K": 32, "V": 16, "states": 4,
+    "tiles": {"BK": 32, "BV": 16, "SEGMENTS": 8, "WARPS": 2, "STAGES": 4},
 }  # fmt: skip
 
 
@@ -38,13 +38,13 @@ def test_the_table_is_looked_up(written):
     written(FAR)
     found = WalkTiles(**FAR["tiles"])
     assert tiles.walk_tiles(3, 4096, 32, 16, torch.float16) == found
-    assert tiles.walk_tiles(4, 8 * 8 * 32, 32, 16, torch.float16) == found
-    assert tiles.walk_tiles(4, 8 * 8 * 32 - 1, 32, 16, torch.float16) == found._replace(SEGMENTS=4)
+    assert tiles.walk_tiles(4, 8 * 8 * 64, 32, 16, torch.float16) == found
+    assert tiles.walk_tiles(4, 8 * 8 * 64 - 1, 32, 16, torch.float16) == found._replace(SEGMENTS=4)
     assert tiles.walk_tiles(4, 0, 32, 16, torch.float16).SEGMENTS == 1
     for states, K, V, dtype, kernel in (
-        (2, 32, 16, torch.float16, "scalar_walk"),
-        (4, 16, 32, torch.float16, "scalar_walk"),
-        (4, 32, 16, torch.float32, "scalar_walk"),
+        (2, 32, 16, torch.float16, "walk"),
+        (4, 16, 32, torch.float16, "walk"),
+        (4, 32, 16, torch.float32, "walk"),
         (4, 32, 16, torch.float16, "another"),
     ):
         assert tiles.walk_tiles(states, 4096, K, V, dtype, kernel) == tiles.by_rule(states, 4096, K, V, dtype)
@@ -60,9 +60,9 @@ def test_another_device_s_entries_are_not_used(written, monkeypatch):
     ("entry", "words"),
     [
         ({**FAR, "tiles": {**FAR["tiles"], "BK": 16}}, "entry 0: BK: expected 32, all of the keys, got 16"),
-        ({**FAR, "tiles": {**FAR["tiles"], "C": 48}}, "entry 0: C: expected a power of two from 16 to 1024, got 48"),
+        ({**FAR, "tiles": {**FAR["tiles"], "BV": 48}}, "entry 0: BV: expected a power of two of at least 16, got 48"),
         ({**FAR, "tiles": {**FAR["tiles"], "WARPS": "4"}}, "entry 0: WARPS: expected 1, 2, 4, 8 or 16, got 4"),
-        ({**FAR, "tiles": {"C": 32}}, "entry 0: BK: expected 32, all of the keys, got None"),
+        ({**FAR, "tiles": {"BV": 16}}, "entry 0: BK: expected 32, all of the keys, got None"),
         ({**FAR, "tiles": {**FAR["tiles"], "MORE": 1}}, "entry 0: expected the tiles"),
         ({name: x for name, x in FAR.items() if name != "dtype"}, "entry 0 has no dtype"),
     ],
@@ -91,18 +91,18 @@ def test_the_harness_reaches_every_configuration(written):
 
 
 COMMITTED = tiles.entries(tiles.TABLE)
-NEAR = [*dict.fromkeys(tune.neighbours(WalkTiles(32, 32, 16, 2, 4, 3), 16 * 64, 32))]
+NEAR = [*dict.fromkeys(tune.neighbours(WalkTiles(32, 16, 2, 4, 3), 4 * 8 * 32, 32, 32))]
 
 
 @pytest.mark.parametrize("entry", COMMITTED, ids=lambda e: " ".join(str(e[name]) for name in tiles.KEY))
 def test_every_configuration_of_the_table_is_right(entry):
-    shape = Shape(T=entry["tiles"]["C"] + 9, K=entry["K"], V=entry["V"])
+    shape = Shape(T=tiles.chunk_length(torch.float16) + 9, K=entry["K"], V=entry["V"])
     assert wrong(WalkTiles(**entry["tiles"]), shape, torch.float16) == []
 
 
 @pytest.mark.parametrize("candidate", NEAR, ids=tune.shown)
 def test_every_candidate_is_right(candidate):
-    assert wrong(candidate, Shape(T=2 * candidate.C + 9, K=32, V=32), torch.float32) == []
+    assert wrong(candidate, Shape(T=2 * tiles.chunk_length(torch.float32) + 9, K=32, V=32), torch.float32) == []
 
 
 def wrong(configuration, shape, dtype):
@@ -117,17 +117,19 @@ def wrong(configuration, shape, dtype):
 
 
 def test_neighbours_differ_and_fit():
-    assert len(NEAR) >= 8
-    assert all(n.SEGMENTS == 1 or n.SEGMENTS * 8 * n.C <= 16 * 64 for n in NEAR)
+    assert len(NEAR) >= 7
+    assert {n.SEGMENTS for n in NEAR} == {1, 2, 4}
+    shorter = tune.neighbours(WalkTiles(32, 16, 2, 4, 3), 4 * 8 * 32 - 1, 32, 32)
+    assert {n.SEGMENTS for n in shorter} == {1, 2}  # of four, one would have less than eight chunks
     assert {n.BV for n in NEAR} == {16, 32}
     assert {n.BV * n.BK // (32 * n.WARPS) <= tune.REGISTERS for n in NEAR} == {True}
-    wide = [*tune.neighbours(WalkTiles(64, 256, 64, 1, 8, 2), 8192, 256)]
-    assert WalkTiles(64, 256, 128, 1, 8, 2) in wide
-    assert WalkTiles(64, 256, 128, 1, 4, 2) not in wide  # 256 registers of each thread
+    wide = [*tune.neighbours(WalkTiles(256, 64, 1, 8, 2), 8192, 256, 64)]
+    assert WalkTiles(256, 128, 1, 8, 2) in wide
+    assert WalkTiles(256, 128, 1, 4, 2) not in wide  # 256 registers of each thread
 
 
 def test_the_search_goes_downhill():
-    costs = {"C": 16, "BV": 64, "SEGMENTS": 4, "WARPS": 8, "STAGES": 2}
+    costs = {"BV": 64, "SEGMENTS": 4, "WARPS": 8, "STAGES": 2}
     tried = []
 
     def cost(t):
@@ -135,22 +137,22 @@ def test_the_search_goes_downhill():
         tried.append(t)
         return sum(abs(math.log2(getattr(t, name) / x)) for name, x in costs.items())
 
-    start = WalkTiles(64, 64, 16, 1, 4, 3)
-    best = tune.search(start, 8192, 64, cost, seconds=60)
-    assert best == WalkTiles(16, 64, 64, 4, 8, 2)
-    assert tune.search(start, 8192, 64, lambda t: math.inf, seconds=0) == start
+    start = WalkTiles(64, 16, 1, 4, 3)
+    best = tune.search(start, 8192, 64, 64, cost, seconds=60)
+    assert best == WalkTiles(64, 64, 4, 8, 2)
+    assert tune.search(start, 8192, 64, 64, lambda t: math.inf, seconds=0) == start
 
 
 @pytest.fixture
 def tuning(monkeypatch):
     said = []
-    found = tune.Tuning(Device(), "scalar_walk", 1, 70, 16, 8, torch.float32, say=said.append)
+    found = tune.Tuning(Device(), "walk", 1, 70, 16, 8, torch.float32, say=said.append)
     found.said = said
     return found
 
 
 def test_a_wrong_candidate_costs_infinitely_much(tuning, monkeypatch):
-    candidate = tuning.default._replace(C=16)
+    candidate = tuning.default._replace(SEGMENTS=2)
     monkeypatch.setattr(tuning.gpu, "times", lambda rounds, calls, seconds: {name: [1.5] for name in rounds})
     assert tuning.cost(candidate) == 3.0
     assert "3.0000 ms" in tuning.said[-1]
@@ -184,25 +186,25 @@ def test_a_walk_asks_for_its_tiles_by_its_name(walk, monkeypatch):
     asked, rule = [], tiles.walk_tiles
     monkeypatch.setattr(tiles, "walk_tiles", lambda *a, **k: asked.append((a, k)) or rule(*a, **k))
     tune.Tuning(Device(), walk, 1, 20, 16, 8, torch.float32)
-    names = {given.get("kernel", (*positional, "scalar_walk")[5]) for positional, given in asked}
+    names = {given.get("kernel", (*positional, "walk")[5]) for positional, given in asked}
     assert names == {walk}
 
 
 def test_a_run_writes_its_table(written, monkeypatch, capsys):
-    """The whole way, with a clock by which 16 tokens a chunk are the fastest."""
+    """The whole way, with a clock by which two stages are the fastest."""
 
     def milliseconds(self, *several):
-        return [1.0 if t.C == 16 else 2.0 for t in several]
+        return [1.0 if t.STAGES == 2 else 2.0 for t in several]
 
     monkeypatch.setattr(tune.Tuning, "milliseconds", milliseconds)
     written(FAR)
     tune.run(Device(), [(1, 20, 16, 8)], torch.float32, tiles.TABLE, 60)
     far, entry = sorted(tiles.entries(tiles.TABLE), key=lambda e: e["K"], reverse=True)
     assert far == FAR
-    assert (entry["tiles"]["C"], entry["ms"], entry["default_ms"]) == (16, 1.0, 2.0)
-    assert tiles.walk_tiles(1, 20, 16, 8, torch.float32).C == 16
+    assert (entry["tiles"]["STAGES"], entry["ms"], entry["default_ms"]) == (2, 1.0, 2.0)
+    assert tiles.walk_tiles(1, 20, 16, 8, torch.float32).STAGES == 2
     said = capsys.readouterr().out
-    assert "scalar_walk, 1 states 16 x 8, 20 tokens, float32" in said
+    assert "walk, 1 states 16 x 8, 20 tokens, float32" in said
     assert "2.00 times as fast as by rule" in said
 
 

@@ -4,7 +4,7 @@ import json
 
 from matplotlib.patches import Polygon, Rectangle
 
-from lineage_lib.figures import DECAY, ERASE, GRID, INK, KEY, PAPER, STATE, VALUE, figure
+from lineage_lib.figures import DECAY, GRID, INK, KEY, PAPER, STATE, VALUE, figure
 from lineage_lib.paths import ROOT
 
 CODE = {"family": "monospace", "color": INK, "ha": "center", "va": "center"}
@@ -17,12 +17,25 @@ LOOKS = {
     "pass_states": (DECAY, "D"),
     "read_states": (VALUE, "o"),
     "ssd_walk": (INK, "*"),
+    "prepare": (KEY, ""),
+    "first pass": (STATE, ""),
+    "second pass": (INK, ""),
+    "kernels": (INK, ""),
 }
 
 
 def machine() -> dict:
     """What was measured of one H200: the committed book/data/h200.json."""
-    return json.loads((ROOT / "book/data/h200.json").read_text(encoding="utf-8"))
+    return _data("h200")
+
+
+def versions_timed() -> dict:
+    """The times of the chapter's versions, as ``benchmarks.ssd_versions`` wrote them to book/data/ssd_versions.json."""
+    return _data("ssd_versions")
+
+
+def _data(name: str) -> dict:
+    return json.loads((ROOT / f"book/data/{name}.json").read_text(encoding="utf-8"))
 
 
 def per_chunk(C: int, K: int, V: int, itemsize: int = 2) -> dict[str, tuple[int, int]]:
@@ -198,16 +211,15 @@ def multiprocessors(ways):
 def predicted(floors):
     """Lower bounds of the versions' times, launch by launch.
 
-    floors: {version: [(kernel, microseconds), …]}.
+    floors: {version: [(launch, microseconds), …]}.
     """
     fig, ax = figure(8.2, 0.9 + 0.62 * len(floors))
     for row, launches in enumerate(floors.values()):
         left = 0.0
         for name, microseconds in launches:
-            colour = LOOKS.get(name, (ERASE, ""))[0]
-            ax.barh(row, microseconds, 0.62, left=left, color=colour, alpha=0.35, edgecolor=INK, linewidth=0.8)
+            _launch(ax, row, 0.62, left, microseconds, name)
             if microseconds > 45:
-                ax.text(left + microseconds / 2, row, name.replace("_", "_\n", 1), fontsize=8.5, linespacing=1, **CODE)
+                ax.text(left + microseconds / 2, row, _broken(name), fontsize=8.5, linespacing=1, **CODE)
             elif microseconds > 10:
                 ax.text(left, row - 0.34, name, fontsize=8.5, **{**CODE, "ha": "left", "va": "bottom"})
             left += microseconds
@@ -216,3 +228,38 @@ def predicted(floors):
     ax.invert_yaxis()
     ax.set(xlabel="microseconds, at least", xlim=(0, None))
     return fig
+
+
+def measured(floors, times):
+    """Of each version two bars: a thin one for its lower bound, and below it what was measured, launch by launch.
+
+    floors: {version: [(launch, microseconds), …]}; times: {version: {"median_ms", "launches_ms": {launch: ms}}}.
+    """
+    fig, ax = figure(9.0, 0.9 + 0.95 * len(floors))
+    longest = 1e3 * max(timed["median_ms"] for timed in times.values())
+    for row, (version, launches) in enumerate(floors.items()):
+        bound, left = 0.0, 0.0
+        for name, microseconds in launches:
+            _launch(ax, row - 0.31, 0.2, bound, microseconds, name)
+            bound += microseconds
+        ax.text(bound + longest / 150, row - 0.31, f"at least {bound:.0f}", color=INK, va="center", fontsize=8.5)
+        for name, milliseconds in times[version]["launches_ms"].items():
+            _launch(ax, row + 0.1, 0.5, left, 1e3 * milliseconds, name)
+            if 1e3 * milliseconds > longest / 12:
+                ax.text(left + 500 * milliseconds, row + 0.1, _broken(name), fontsize=7.5, linespacing=1, **CODE)
+            left += 1e3 * milliseconds
+        median = f"{1e3 * times[version]['median_ms']:.0f}"
+        ax.text(left + longest / 150, row + 0.1, median, color=INK, va="center", weight="bold")
+    ax.set_yticks(range(len(floors)), list(floors))
+    ax.invert_yaxis()
+    ax.set(xlabel="microseconds", xlim=(0, 1.07 * longest))
+    return fig
+
+
+def _launch(ax, y, height, left, microseconds, name):
+    colour = LOOKS[name][0]
+    ax.barh(y, microseconds, height, left=left, color=colour, alpha=0.35, edgecolor=INK, linewidth=0.8)
+
+
+def _broken(name: str) -> str:
+    return name.replace("_", "_\n", 1).replace(" ", "\n", 1)

@@ -167,10 +167,7 @@ class Rule:
     @property
     def kernel_file(self) -> str | None:
         """The Triton kernel that carries the rule over its chunks, in the repository; None without one."""
-        if "kernel" not in self.forms:
-            return None
-        several = self.decay_axis == "channel" and self.carrier(2, 2)[1] > 1  # decays in one recurrence
-        return "kernels/channel_walk.py" if several else "kernels/scalar_walk.py"
+        return "kernels/walk.py" if "kernel" in self.forms else None
 
     def kernel(
         self,
