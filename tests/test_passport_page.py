@@ -162,7 +162,9 @@ def test_a_measured_kernel(built):
     assert "ahead of the peer in 1 of 3 cases; the peer takes 0.45 to 1.80 times as long." in shown
     row = cells(soup.find("table"))[1]
     assert row[-5:] == ["0.151", "0.0634", "0.272", "2031-02-03", "fla"]
-    assert f"So far 1 of {len(page.kernels())} kernels have been measured, on: {DEVICE}." in words(soup)
+    planned = sum(len(w.shapes) * len(w.passes) for name, w in page.workloads().items() if name in page.kernels())
+    counted = f"So far 3 of {planned} times are recorded, and the errors of 1 of the {len(page.kernels())} kernels"
+    assert f"{counted}, on: {DEVICE}." in words(soup)
 
 
 def test_a_changed_source_is_said(built):
@@ -204,6 +206,15 @@ def test_a_peer_that_is_missing_or_refuses(built):
     assert (out / gla.find("img")["src"]).exists()
 
 
+def test_what_was_not_timed_eagerly_has_no_columns(built):
+    soup, _ = built(record(eager_ms=None, peer=record()["peer"] | {"eager_ms": None}))
+    heads = cells(section(soup).find("table"))[0]
+    assert "Ours" in heads
+    assert not [head for head in heads if "eager" in head]
+    assert "and the errors of none of the" in words(soup)
+    assert "it is ahead of the peer; the peer takes" in words(section(soup))
+
+
 def test_an_error_over_the_bar_stands_out(built):
     soup, _ = built(
         verified(errors={"o": "inf", "dq": 2e-2}, allowed={"o": 6e-3, "dq": 1.2e-2}, failures=3, failed=["a case"]),
@@ -219,7 +230,7 @@ def test_an_error_over_the_bar_stands_out(built):
     assert "3 failures in bfloat16, such as a case" in words(part)
     assert "Times: not measured on this device." in words(part)
     assert "Verified as chunk_simple_gla, which it calls." in words(section(soup, "chunk_retention"))
-    assert "Errors: not verified on this device." in words(section(soup, "chunk_mlstm"))
+    assert "No errors recorded on this device yet." in words(section(soup, "chunk_mlstm"))
 
 
 def test_two_devices_two_tables(built):

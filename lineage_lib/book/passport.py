@@ -53,8 +53,12 @@ def measured() -> str:
     if not records:
         return "**No kernel has been measured yet.** The table below says what each of them must move and compute."
     devices = ", ".join(sorted({record["device"] for record in records}))
+    timed = sum(len(workloads()[kernel].shapes) * len(workloads()[kernel].passes) for kernel in kernels())
+    known = {(r["kernel"], passport.label(r["shape"]), r["pass"]) for r in records if r["pass"] != "verify"}
+    verified = len({r["kernel"] for r in records if r["pass"] == "verify"})
     return (
-        f"So far {len({r['kernel'] for r in records})} of {len(kernels())} kernels have been measured, on: {devices}."
+        f"So far {len(known)} of {timed} times are recorded, and the errors of {verified or 'none'} of the "
+        f"{len(kernels())} kernels, on: {devices}."
     )
 
 
@@ -159,7 +163,7 @@ def errors(records: list[dict]) -> str:
     """Largest errors of each result beside what is allowed, a column for each dtype."""
     verified = sorted((r for r in records if r["pass"] == "verify"), key=lambda r: _DTYPES.index(r["dtype"]))
     if not verified:
-        return "Errors: not verified on this device."
+        return "No errors recorded on this device yet."
     results = list(dict.fromkeys(what for r in verified for what in r["errors"]))
     heads = ("Result", *(f"{r['dtype']}, {r['cases']} cases" for r in verified))
     rows = [(_result(what), *(_error(r, what) for r in verified)) for what in results]
@@ -196,28 +200,24 @@ def _place(record: dict, shapes: tuple[dict, ...]) -> tuple:
 
 
 def times_table(records: list[dict]) -> str:
-    heads = (
-        "Shape", "Pass", "Ours", "10–90 %", "Floor", "Ours / floor", "Peer’s", "Peer’s / ours", "Ours, eager",
-        "Peer’s, eager", "Peak", "Peer’s peak",
-    )  # fmt: skip
-    rows = [
-        (
-            shape_label(r["shape"]),
-            r["pass"],
-            _ms(r["median_ms"]),
-            "–".join(map(_ms, r["spread_ms"])),
-            _ms(r["floor_ms"]),
-            _ratio(r["median_ms"], r["floor_ms"]),
-            _ms(_peer(r, "median_ms")),
-            _ratio(_peer(r, "median_ms"), r["median_ms"]),
-            _ms(r["eager_ms"]),
-            _ms(_peer(r, "eager_ms")),
-            f"{r['peak_mb']:,.0f}",
-            f"{_peer(r, 'peak_mb'):,.0f}" if r["peer"] else NONE,
-        )
-        for r in records
-    ]
-    return _table(heads, ["---"] * 2 + ["---:"] * 10, rows) + _rates(records) + _refusals(records)
+    columns = {
+        "Shape": lambda r: shape_label(r["shape"]),
+        "Pass": lambda r: r["pass"],
+        "Ours": lambda r: _ms(r["median_ms"]),
+        "10–90 %": lambda r: "–".join(map(_ms, r["spread_ms"])),
+        "Floor": lambda r: _ms(r["floor_ms"]),
+        "Ours\N{NO-BREAK SPACE}/ floor": lambda r: _ratio(r["median_ms"], r["floor_ms"]),
+        "Peer’s": lambda r: _ms(_peer(r, "median_ms")),
+        "Peer’s\N{NO-BREAK SPACE}/ ours": lambda r: _ratio(_peer(r, "median_ms"), r["median_ms"]),
+        "Ours, eager": lambda r: _ms(r["eager_ms"]),
+        "Peer’s, eager": lambda r: _ms(_peer(r, "eager_ms")),
+        "Peak": lambda r: _mb(r["peak_mb"]),
+        "Peer’s peak": lambda r: _mb(_peer(r, "peak_mb")),
+    }
+    cells = {head: [show(r) for r in records] for head, show in columns.items()}
+    cells = {head: shown for head, shown in cells.items() if "eager" not in head or set(shown) != {NONE}}
+    align = ["---"] * 2 + ["---:"] * (len(cells) - 2)
+    return _table(tuple(cells), align, list(zip(*cells.values()))) + _rates(records) + _refusals(records)
 
 
 def _rates(records: list[dict]) -> str:
@@ -230,7 +230,8 @@ def _rates(records: list[dict]) -> str:
     peers = sorted({f"`{r['peer']['name']}` {r['peer']['version']}" for r in records if r["peer"]})
     said = f"\n\nMilliseconds and MiB, {records[0]['dtype']}. "
     said += (
-        f"Rates in the same run: {span('copy_tb_s', 2)} TB/s copied, {span('product_tflop_s', 0)} TFLOP/s multiplied."
+        f"Rates, each in its time's own run: {span('copy_tb_s', 2)} TB/s copied, {span('product_tflop_s', 0)} TFLOP/s "
+        "multiplied."
     )
     return said + (f" Peer: {', '.join(peers)}." if peers else "")
 
@@ -264,8 +265,8 @@ def caption(records: list[dict]) -> str:
     if not ratios:
         return f"{said}; no time of a peer’s."
     ahead = sum(ratio > 1 for ratio in ratios)
-    where = f"in {ahead} of {len(ratios)} cases" if len(ratios) > 1 else "" if ahead else "in no case"
-    return f"{said}. In a graph it is ahead of the peer {where}; the peer takes {_times(ratios)} as long."
+    where = f" in {ahead} of {len(ratios)} cases" if len(ratios) > 1 else "" if ahead else " in no case"
+    return f"{said}. In a graph it is ahead of the peer{where}; the peer takes {_times(ratios)} as long."
 
 
 def _times(ratios: list[float]) -> str:
@@ -277,7 +278,7 @@ def alt(records: list[dict]) -> str:
     panels = [PASSES[which] for which in PASSES if any(r["pass"] == which for r in records)]
     return (
         f"Milliseconds on a logarithmic axis, a panel for {' and one for '.join(panels)}, a row for each shape: the "
-        "floor as a bar, ours as circles, the peer’s as diamonds. The table above has the numbers."
+        "floor as a line, ours as circles, the peer’s as diamonds. The table above has the numbers."
     )
 
 
@@ -304,6 +305,10 @@ def _peer(record: dict, name: str) -> float | None:
 
 def _ms(x: float | None) -> str:
     return NONE if x is None else f"{x:#.3g}".rstrip(".")
+
+
+def _mb(x: float | None) -> str:
+    return NONE if x is None else f"{x:,.0f}" if x >= 100 else f"{x:.2g}"
 
 
 def _ratio(x: float | None, y: float | None) -> str:

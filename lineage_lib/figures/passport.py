@@ -36,10 +36,7 @@ def times(records: list[dict]):
 
 def _row(ax, y: int, record: dict) -> None:
     floor, peer = record["floor_ms"], record["peer"] or {}
-    ax.barh(y, floor, left=floor * 1e-3, height=0.5, color=GRID, zorder=1)
     ax.plot([floor, floor], [y - 0.3, y + 0.3], color=INK, linewidth=1.6, zorder=2)
-    known = [x for r in (record, peer) for x in (r.get("median_ms"), r.get("eager_ms")) if x]
-    ax.plot([min(known), max(known)], [y, y], color=GRID, linewidth=1, zorder=1)
     for found, colour, marker, dy in ((peer, VALUE, "D", 0.12), (record, STATE, "o", -0.12)):
         style = dict(marker=marker, color=colour, markeredgewidth=1.5, linestyle="none", zorder=4)
         if found.get("eager_ms"):
@@ -77,10 +74,13 @@ def _legend(fig, records: list[dict]) -> None:
 
     entries = [
         plt.Line2D([], [], color=INK, marker="|", markersize=11, linestyle="none", markeredgewidth=1.6, label="floor"),
-        mark(STATE, "o", True, "ours, in a graph"),
-        mark(STATE, "o", False, "ours, eager"),
     ]
-    if peers:
-        entries += [mark(VALUE, "D", True, f"{peers[0]}, in a graph"), mark(VALUE, "D", False, f"{peers[0]}, eager")]
+    for found, colour, marker, who in (
+        (records, STATE, "o", "ours"),
+        ([r["peer"] for r in records if r["peer"]], VALUE, "D", peers[0] if peers else ""),
+    ):
+        for name, filled, how in (("median_ms", True, "in a graph"), ("eager_ms", False, "eager")):
+            if any(x.get(name) for x in found):
+                entries.append(mark(colour, marker, filled, f"{who}, {how}"))
     with plt.rc_context(STYLE):
         fig.legend(handles=entries, loc="outside lower center", ncols=len(entries), fontsize=9, handletextpad=0.3)
