@@ -127,12 +127,11 @@ def sources(kernel: str, root: Path = ROOT) -> list[str]:
 
 
 def digest(files: Iterable[str], root: Path = ROOT) -> str:
-    """SHA-256 of the files' names and bytes."""
+    """SHA-256 of the files' bytes, one after the other: what ``cat … | sha256sum`` gives. :func:`changed` looks at the
+    names too."""
     total = hashlib.sha256()
     for name in files:
-        content = (root / name).read_bytes()
-        total.update(f"{name} {len(content)}\n".encode())
-        total.update(content)
+        total.update((root / name).read_bytes())
     return total.hexdigest()
 
 

@@ -45,6 +45,16 @@ def test_every_case_is_within_the_bar(operator, dtype):
     assert [str(error) for error in errors if error.failed] == []
 
 
+@pytest.mark.parametrize("gates", ["mixed", "resets"])
+@CHUNKED
+def test_channels_of_several_tiles(operator, gates):
+    """Keys and values wider than a tile inside the chunks, with a rest: the small cases have one tile of each."""
+    shape = Shape(T=40, HV=2, K=72, V=40)
+    assert min(shape.K, shape.V) > tiles.chunk_tile(shape.K, torch.float32)
+    errors = list(verify.verify(operator, torch.float32, shape, gates))
+    assert [str(error) for error in errors if error.failed] == []
+
+
 @pytest.mark.parametrize("name", ["simple_gla", "gla", "mlstm"])
 def test_gradients_by_token_are_those_of_the_chunked_form(name):
     """One backward serves both: bit for bit where it works on the same numbers."""
