@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 
 from kernels.arguments import Sizes, in_dtype_of, not_offered, on
+from kernels.numerics import log_sigmoid
 from kernels.scalar_decay import ScalarDecay
-from kernels.scalar_recur import log_sigmoid
 from kernels.tiles import recur_tiles
 
 

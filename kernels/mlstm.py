@@ -21,7 +21,8 @@ import triton.language as tl
 
 from kernels import scalar_chunks, scalar_recur, walk
 from kernels.arguments import Sizes, in_dtype_of, last_contiguous, on, over_group, written_later
-from kernels.scalar_recur import LOWEST, carry, log_sigmoid
+from kernels.numerics import log_sigmoid
+from kernels.scalar_recur import LOWEST, carry
 from kernels.sequences import tokens_of
 from lineage_lib.reference._loop import several
 
@@ -112,9 +113,25 @@ def stabilise(i, f, m_in, g, w, floor, m_out, winner, cu_seqlens, T, HV, BLOCK: 
 
 @triton.jit
 def through_normaliser(
-    o, do, nq, floor, do_scaled, dnq, rows, T, HV, do_b, do_t, do_h, V: tl.constexpr, BV: tl.constexpr, R: tl.constexpr
+    o,
+    lost,
+    do,
+    nq,
+    floor,
+    do_scaled,
+    dnq,
+    rows,
+    T,
+    HV,
+    do_b,
+    do_t,
+    do_h,
+    V: tl.constexpr,
+    BV: tl.constexpr,
+    R: tl.constexpr,
 ):
-    """do' and dnq, from do: R rows, each of a token and head. dnq has do' as it is rounded, as the walks read it."""
+    """do' and dnq, from do: R rows, each of a token and head. dnq is what is left of terms like do'·v that all but
+    cancel: it takes do' as the walks read it, rounded, and o before it was rounded."""
     row = tl.program_id(0).to(tl.int64) * R + tl.arange(0, R)
     o_v = tl.arange(0, BV)
     m_r, tile = row < rows, row[:, None] * V + o_v[None, :]
@@ -126,6 +143,8 @@ def through_normaliser(
     b_do = (b_do / tl.maximum(tl.abs(b_nq), b_floor)[:, None]).to(do_scaled.dtype.element_ty)
     tl.store(do_scaled + tile, b_do, mask=m)
     b_o = tl.load(o + tile, mask=m, other=0.0).to(tl.float32)
+    if lost is not None:
+        b_o += tl.load(lost + tile, mask=m, other=0.0).to(tl.float32)
     read = tl.sum(b_do.to(tl.float32) * b_o, 1)
     tl.store(dnq + row, tl.where(b_nq > b_floor, -read, tl.where(b_nq < -b_floor, read, 0.0)), mask=m_r)
 
@@ -148,6 +167,7 @@ class MLSTM(torch.autograd.Function):
         s, n = (empty(N, HV, K, V), empty(N, HV, K)) if with_state else (None, None)
         state = dict(s_in=s0, n_in=n0, s_out=s, n_out=n, cu_seqlens=cu_seqlens)
         g = w = floor = winner = None
+        with_lost = any(ctx.needs_input_grad) and v.dtype != torch.float32
         if not by_token or any(ctx.needs_input_grad):
             g, w, floor = empty(3, B, T, HV)
             winner, block = empty(N, HV, dtype=torch.int64), min(4096, max(16, triton.next_power_of_2(T)))
@@ -157,11 +177,12 @@ class MLSTM(torch.autograd.Function):
                 )
         if by_token:
             chunks, nq = (), empty(B, T, HV)
-            o = scalar_recur.run(q, k, v, None, scale=scale, i=i, f=f, m_in=m0, m_out=m, nq=nq, **state)
+            lost = empty(*v.shape, dtype=v.dtype) if with_lost else None
+            o = scalar_recur.run(q, k, v, None, scale=scale, i=i, f=f, m_in=m0, m_out=m, nq=nq, lost=lost, **state)
         else:
             chunks = scalar_chunks.prepared(q, k, g, w, scale, HV, cu_seqlens, norm=True)
-            o, nq, *_ = walk.run(q, k, v, chunks, norm=True, floor=floor, **state)
-        ctx.save_for_backward(q, k, v, f, g, w, floor, nq, o, s0, n0, s, n, winner, cu_seqlens, *chunks)
+            o, lost, nq, *_ = walk.run(q, k, v, chunks, norm=True, floor=floor, with_lost=with_lost, **state)
+        ctx.save_for_backward(q, k, v, f, g, w, floor, nq, o, lost, s0, n0, s, n, winner, cu_seqlens, *chunks)
         ctx.scale = scale
         ctx.set_materialize_grads(False)
         return (o, s, n, m) if with_state else (o, None, None, None)
@@ -169,14 +190,14 @@ class MLSTM(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, do, ds, dn, dm):
-        q, k, v, f, g, w, floor, nq, o, s0, n0, s, n, winner, cu_seqlens, *chunks = ctx.saved_tensors
+        q, k, v, f, g, w, floor, nq, o, lost, s0, n0, s, n, winner, cu_seqlens, *chunks = ctx.saved_tensors
         (_, T, HV, V), scale = v.shape, ctx.scale
         do = torch.zeros_like(v) if do is None else last_contiguous(do)
         do_scaled, dnq, BV = torch.empty_like(o), torch.empty_like(nq), triton.next_power_of_2(V)
         rows, R = nq.numel(), max(1, 4096 // BV)
         with on(v):
             through_normaliser[(triton.cdiv(rows, R),)](
-                o, do, nq, floor, do_scaled, dnq, rows, T, HV, *do.stride()[:3], V, BV, R
+                o, lost, do, nq, floor, do_scaled, dnq, rows, T, HV, *do.stride()[:3], V, BV, R
             )
         final = not (ds is None and dn is None and dm is None)
         if final:
@@ -189,7 +210,7 @@ class MLSTM(torch.autograd.Function):
             k, q, do_scaled, chunks, reverse=True, s_in=ds, n_in=dn, s_out=ds0, n_out=dn0, ones=dnq, **keep
         )  # fmt: skip
         dq, dk, dlog_f, dw = scalar_chunks.finished(
-            q, k, v, do_scaled, g, w, dnq, chunks.pairs, left, right, scale, cu_seqlens, True, True
+            q, k, v, do_scaled, g, dnq, chunks, left, right, scale, cu_seqlens, True, True
         )  # fmt: skip
         di = w * dw
         dm0 = None if s0 is None else (s0 * ds0).sum((-1, -2)) + (n0 * dn0).sum(-1)

@@ -126,6 +126,6 @@ class ScalarDecay(torch.autograd.Function):
         left = walk.run(q, k, v, chunks, read=False, s_in=s0, **keep)
         right = walk.run(k, q, do, chunks, reverse=True, s_in=ds, s_out=ds0, **keep)
         dq, dk, dg, dw = scalar_chunks.finished(
-            q, k, v, do, g, w, None, chunks.pairs, left, right, ctx.scale, cu_seqlens, *ctx.needs_input_grad[3:5]
+            q, k, v, do, g, None, chunks, left, right, ctx.scale, cu_seqlens, *ctx.needs_input_grad[3:5]
         )  # fmt: skip
         return over_group(dq, q), over_group(dk, k), over_group(right.o, v), dg, dw, None, ds0, *[None] * 4

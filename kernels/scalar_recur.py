@@ -12,18 +12,11 @@ import triton
 import triton.language as tl
 
 from kernels.arguments import on, written_later
+from kernels.numerics import LOG2E, in_two, log_sigmoid
 from kernels.sequences import tokens_of
 from kernels.tiles import recur_tiles
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)  # the stabiliser of an empty state: −inf would leave inf − inf
-
-
-@triton.jit
-def log_sigmoid(x):
-    """min(x, 0) − log(1 + e), e = exp(−|x|). 1 + e is rounded: the last factor takes that out of its logarithm."""
-    e = tl.exp(-tl.abs(x))
-    u = 1.0 + e
-    return tl.minimum(x, 0.0) - tl.where(u > 1.0, tl.log(u) * (e / tl.maximum(u - 1.0, 1e-7)), e)
 
 
 @triton.jit
@@ -36,7 +29,7 @@ def carry(m, rest, log_f):
 
 @triton.jit
 def recur(
-    q, k, v, g, w, i, f, s_in, n_in, m_in, o, nq, s_out, n_out, m_out, cu_seqlens,
+    q, k, v, g, w, i, f, s_in, n_in, m_in, o, lost, nq, s_out, n_out, m_out, cu_seqlens,
     B, T, HV, scale,
     q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, s_k, s_v,
     K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, GROUP: tl.constexpr,
@@ -67,29 +60,35 @@ def recur(
         b_v = tl.load(v + i_b * v_b + t * v_t + i_h * v_h + o_v, mask=m_v, other=0.0).to(tl.float32)
         if w is not None:
             b_v *= tl.load(w + token)
-        if g is not None:
-            if CHANNELS:
-                b_S *= tl.exp(tl.load(g + token * K + o_k, mask=m_k, other=0.0))[:, None]
-            else:
-                b_S *= tl.exp(tl.load(g + token))
         if i is not None:
             b_i = tl.load(i + token).to(tl.float32)
             log_f = log_sigmoid(tl.load(f + token).to(tl.float32))
-            carried, lost = carry(m, rest, log_f)
+            carried, left = carry(m, rest, log_f)
             new = tl.maximum(tl.maximum(carried, b_i), LOWEST)
-            rest = tl.where(carried > b_i, lost, 0.0)
-            decay, write = tl.exp(log_f + (m - new)), tl.exp(b_i - new)
-            m = new
-            b_S *= decay
-            b_n = b_n * decay + b_k * write
+            rest = tl.where(carried > b_i, left, 0.0)
+            whole, part = in_two((log_f + (m - new)) * LOG2E)
+            m, write = new, tl.exp(b_i - new)
+            b_n = b_n * whole + (b_n * part + b_k * write)
             b_v *= write
-        b_S += b_k[:, None] * b_v[None, :]
+        b_kv = b_k[:, None] * b_v[None, :]
+        if CHANNELS:
+            whole, part = in_two(tl.load(g + token * K + o_k, mask=m_k, other=0.0) * LOG2E)
+            whole, part = whole[:, None], part[:, None]  # only now: each is needed by one thread, not by all of a row
+        elif g is not None:
+            whole, part = in_two(tl.load(g + token) * LOG2E)
+        if g is None and i is None:
+            b_S += b_kv
+        else:
+            b_S = b_S * whole + (b_S * part + b_kv)
         b_o = tl.sum(b_S * b_q[:, None], 0)
         if i is not None:
             b_nq = tl.sum(b_n * b_q, 0)
             b_o /= tl.maximum(tl.abs(b_nq), tl.exp(tl.maximum(-m, -87.0)))
             tl.store(nq + token, b_nq, mask=i_v == 0)
-        tl.store(o + token * V + o_v, b_o.to(o.dtype.element_ty), mask=m_v)
+        rounded = b_o.to(o.dtype.element_ty)
+        tl.store(o + token * V + o_v, rounded, mask=m_v)
+        if lost is not None:
+            tl.store(lost + token * V + o_v, (b_o - rounded.to(tl.float32)).to(rounded.dtype), mask=m_v)
     if s_out is not None:
         tl.store(s_out + tile, b_S, mask=m_tile)
     if n_out is not None:
@@ -100,12 +99,13 @@ def recur(
 
 def run(
     q, k, v, g, w=None, *, scale, s_in=None, s_out=None, s_strides=(), cu_seqlens=None,
-    i=None, f=None, n_in=None, m_in=None, nq=None, n_out=None, m_out=None,
+    i=None, f=None, n_in=None, m_in=None, nq=None, n_out=None, m_out=None, lost=None,
 ):  # fmt: skip
     """The outputs (B, T, HV, V); arguments as for :func:`kernels.walk.run`, g also (B, T, HV, K).
 
-    s_in may be s_out. mLSTM has i, f (B, T, HV), contiguous, in place of g and w, nq (B, T, HV) to be written, and n
-    and m before and after, (N, HV, K) and (N, HV): not the same tensors, because every tile of values reads them.
+    s_in may be s_out. mLSTM has i, f (B, T, HV), contiguous, in place of g and w; nq (B, T, HV) and, unless None,
+    ``lost``, what rounding takes from o, to be written; and n and m before and after, (N, HV, K) and (N, HV): not the
+    same tensors, because every tile of values reads them.
     """
     (B, T, H, K), (HV, V) = q.shape, v.shape[2:]
     N = B if cu_seqlens is None else len(cu_seqlens) - 1
@@ -115,7 +115,8 @@ def run(
     s_k, s_v = s_strides or (V, 1)
     with on(v):
         recur[(N * HV * triton.cdiv(V, BV),)](
-            q, k, v, g, w, i, f, s_in, n_in, m_in, o, nq, s_out, n_out, m_out, cu_seqlens, B, T, HV, scale, *strides,
-            s_k, s_v, K, V, triton.next_power_of_2(K), BV, HV // H, g is not None and g.ndim == 4, num_warps=warps,
+            q, k, v, g, w, i, f, s_in, n_in, m_in, o, lost, nq, s_out, n_out, m_out, cu_seqlens, B, T, HV, scale,
+            *strides, s_k, s_v, K, V, triton.next_power_of_2(K), BV, HV // H, g is not None and g.ndim == 4,
+            num_warps=warps,
         )  # fmt: skip
     return o

@@ -1,9 +1,8 @@
 """Tile sizes by shape: what ``kernels.tune`` found for this device and shape, else a few rules; no tuning on a call.
 
-The rules were found by timing a prototype on an H200 in bf16; float32's are what compiles without giving up on
-registers. The walks over chunks wait for one product after another, so a GPU is full
-when it has about a program a multiprocessor (132 on Hopper), not more; where heads and sequences are too few, segments
-make up for it.
+The rules were found by timing the walks on an H200 in bf16; float32's are what compiles without giving up on registers.
+A walk waits for one product after another, so a GPU is full when each multiprocessor (132 on Hopper) has about 8 warps,
+not more; where heads and sequences are too few, segments make up for it.
 """
 
 import contextlib
@@ -28,7 +27,7 @@ class WalkTiles(NamedTuple):
     STAGES: int
 
 
-PROGRAMS = 96  # that a walk should have at least
+PROGRAMS = 96  # of 8 warps that a walk should have at least, or twice as many of 4
 LEAST = 8  # chunks in a segment
 
 
@@ -52,11 +51,11 @@ def by_rule(states: int, T: int, K: int, V: int, dtype: torch.dtype) -> WalkTile
     wide = dtype == torch.float32
     C, BK = chunk_length(dtype), max(16, triton.next_power_of_2(K))
     BV = max(16, min(triton.next_power_of_2(V), (2048 if wide else 16384) // BK))
-    programs = states * triton.cdiv(V, BV)
-    segments = 1
+    warps = 8 if BV * BK >= 16384 else 4
+    programs, segments = states * triton.cdiv(V, BV) * warps // 8, 1
     while programs * segments < PROGRAMS and 2 * segments * LEAST * C <= T:
         segments *= 2
-    return WalkTiles(BK, BV, segments, 8 if BV * BK >= 16384 else 4, 2 if BK > 128 else 3)
+    return WalkTiles(BK, BV, segments, warps, 2 if BK > 128 else 3)
 
 
 def recur_tiles(states: int, V: int) -> tuple[int, int]:

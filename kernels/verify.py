@@ -37,9 +37,9 @@ def cases(operator: Operator, dtype: torch.dtype) -> Iterator[tuple[Shape, str, 
         yield from ((Shape(B=b, T=1, H=h, HV=2, K=k, V=v), "mixed", "unit") for b, h, k, v in _ONE_TOKEN)
         return
     shapes = [Shape(T=T) for T in (0, C - 1, C, C + 1, 3 * C + 5)] + [
-        Shape(B=2, T=1, H=2, HV=4),  # of one token's gate gradients several, for one alone may cancel to nothing
+        Shape(B=2, T=1, H=2, HV=4),  # several heads: a gradient that is one number may cancel to nothing
         Shape(B=2, T=C + 6, H=1 + GPU, HV=2 + 2 * GPU, K=16, V=32),
-        Shape(K=8, V=4, T=20),
+        Shape(B=2, HV=2, K=8, V=4, T=20),
         Shape(K=20, V=12, T=C + 3, state=False),
     ]
     if GPU or not operator.by_token:  # long enough for segments
@@ -57,7 +57,7 @@ def cases(operator: Operator, dtype: torch.dtype) -> Iterator[tuple[Shape, str, 
             Shape(T=700, K=256, V=256),
             Shape(T=333, HV=2, K=100, V=60),
             Shape(T=4096, K=128, V=128),
-            Shape(T=8192, K=64, V=64),
+            Shape(T=8192, HV=4, K=64, V=64),
         ] + [Shape(T=700, HV=2, K=128, V=128, lengths=(3, 0, 297, 400))] * operator.packs
         yield from ((shape, gates, "unit") for shape, gates in itertools.product(wide, operator.regimes))
         yield from ((wide[0], "mixed", keys) for keys in operator.keys)
@@ -103,12 +103,18 @@ def ratio(got: torch.Tensor, expected: torch.Tensor, smallest: float = 1e-30) ->
 def verify(
     operator: Operator, dtype: torch.dtype, shape: Shape, gates: str = "mixed", keys: str = "unit", seed: int = 0
 ) -> Iterator[Error]:
-    """The errors of one case: outputs, final state, and every gradient through the public function."""
+    """The errors of one case: outputs, final state, and every gradient through the public function.
+
+    Some results are small differences of large terms: mLSTM's dq with identical keys is all but 0. What exceeds the bar
+    may be twice as far off as the exact result moves when inputs and incoming gradients are rounded once more to the
+    dtype: a kernel rounds what it makes of them, too.
+    """
     inputs = draw(operator, dtype, shape, gates, keys, seed)
     by_token = {name: inputs[name].expand(shape.B, shape.T, -1) for name in operator.summed}
     expected = run(operator, operator.reference, inputs | by_token, shape, torch.float64)
     with nan_filled():
         got = run(operator, operator.ours, inputs, shape, dtype)
+    moved = None
     smallest = torch.finfo(dtype).tiny  # nothing smaller than a normal number of the kernel's dtype is asked for
     for name, theirs in expected.items():
         role = 1 if name == "o" or name.startswith("state") else 3 if name[1:] in operator.gates else 2
@@ -116,12 +122,27 @@ def verify(
             v, dv = inputs[operator.values], expected.get(f"d{operator.values}")
             smallest = max(smallest, 1.2e-7 * (v.to(dv) * dv).sum(-1).square().mean().sqrt().item() / (3 * BAR[dtype]))
         case = f"{operator.name} {str(dtype)[6:]} {shape} {gates} gates, {keys} keys"
+        allowed = role * BAR[dtype]
         if name[1:] in by_token and name in got:
             sizes, theirs = theirs.abs().sum((0, 1)), theirs.sum((0, 1))
             error = ratio(got[name] - theirs + sizes, sizes, smallest * max(1, shape.B * shape.T))
         else:
             error = ratio(got[name], theirs, smallest)
-        yield Error(case, name, error, role * BAR[dtype])
+            if allowed < error < 1:
+                inexact = Rounding(dtype)
+                moved = moved or run(operator, operator.reference, inputs | by_token, shape, torch.float64, inexact)
+                allowed = max(allowed, 2 * ratio(moved[name], theirs, smallest))
+        yield Error(case, name, error, allowed)
+
+
+class Rounding:
+    """Each number off by a random part of what rounding it to ``dtype`` may take or add."""
+
+    def __init__(self, dtype: torch.dtype):
+        self.generator, self.half = torch.Generator().manual_seed(1), torch.finfo(dtype).eps / 2
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (1 + self.half * (2 * torch.rand(x.shape, generator=self.generator, dtype=x.dtype) - 1).to(x.device))
 
 
 def all_errors(operator: Operator, dtype: torch.dtype) -> list[Error]:
@@ -196,7 +217,7 @@ def draw(operator, dtype, shape, gates, keys, seed) -> dict[str, torch.Tensor]:
 
 
 def run(operator, function, inputs, shape, dtype, arrange=lambda x: x) -> dict[str, torch.Tensor]:
-    """Name -> outputs, final state and the gradients of all inputs; incoming gradients are drawn, rounded to dtype.
+    """Name -> outputs, final state and the gradients of all inputs; incoming gradients are drawn.
 
     ``arrange`` lays a tensor out in memory, inputs and incoming gradients alike.
     """
@@ -211,7 +232,8 @@ def run(operator, function, inputs, shape, dtype, arrange=lambda x: x) -> dict[s
     found = {"o": o} | (state if isinstance(state, dict) else {} if state is None else {"state": state})
     if not operator.differentiable or (operator.by_token and not GPU):
         return found  # forms by token have the chunked form's backward: where time is short it is verified there
-    incoming = [torch.randn(x.shape, generator=torch.Generator().manual_seed(7)).half() for x in found.values()]
+    # bfloat16's few digits are exact in every dtype
+    incoming = [torch.randn(x.shape, generator=torch.Generator().manual_seed(7)).bfloat16() for x in found.values()]
     pairs = [(x, arrange(g.to(DEVICE, x.dtype))) for x, g in zip(found.values(), incoming) if x.requires_grad]
     if pairs:  # without tokens and state nothing depends on anything
         gradients = torch.autograd.grad(

@@ -23,7 +23,9 @@ mLSTM divides by the normaliser, the state of a value that is always 1 (in the w
 
     n ← d n + Σ_t b_t k_t        o_t = (…) / max(|nq_t|, floor_t), nq_t = a_t q_t·n + Σ_s P_ts
 
-It is the first of 16 more rows of the state, so that it too is carried and read by products.
+It is 16 more rows of the state, so that it too is carried and read by products, and because 16 rows cost what one
+does, at twice the precision: the even ones get the b_t rounded to 16 bits, row 1 what their rounding lost; row 0 and 1
+are n, and of row 2 is read what was lost in rounding row 0.
 """
 
 from typing import NamedTuple
@@ -40,7 +42,7 @@ from kernels.sequences import slot_of, slots, tokens_of
 @triton.jit
 def walk(
     # pointers
-    q, k, v, pairs, inward, outward, decays, sums, ones, floor, s_in, n_in, local, total, o, nq, states, norms,
+    q, k, v, pairs, inward, outward, decays, sums, ones, floor, s_in, n_in, local, total, o, lost, nq, states, norms,
     s_out, n_out, cu_seqlens,
     # sizes; strides: batch, token, head of each; s_in and s_out: key, value
     T, HV, q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, s_k, s_v,
@@ -72,7 +74,7 @@ def walk(
     tile = i_nh * K * V + o_k[None, :] * s_k + o_v[:, None] * s_v
     own_tile = o_v[:, None] * K + o_k[None, :]  # in memory of our own: values × keys
     m_tile = m_k[None, :] & m_v[:, None]
-    top = tl.arange(0, 16)[:, None] == 0
+    line = tl.arange(0, 16)[:, None]
     o_d = o_k if BY_KEY else o_k * 0
 
     # The state that enters, values × keys: as a left operand it never leaves the registers.
@@ -82,7 +84,7 @@ def walk(
         if s_in is not None:
             b_S += tl.load(s_in + tile, mask=m_tile, other=0.0)
         if n_in is not None:
-            b_n += tl.where(top, tl.load(n_in + i_nh * K + o_k, mask=m_k, other=0.0)[None, :], 0.0)
+            b_n += tl.where(line % 2 == 0, tl.load(n_in + i_nh * K + o_k, mask=m_k, other=0.0)[None, :], 0.0)
         if SEGMENTS > 1:
             for s in range(0, i_s):
                 left = i_nh * SEGMENTS + s
@@ -90,7 +92,7 @@ def walk(
                 b_S = b_S * b_d + tl.load(local + left * SIZE + own_tile, mask=m_tile, other=0.0)
                 if NORM:
                     b_1 = tl.load(local + left * SIZE + K * V + o_k, mask=m_k, other=0.0)
-                    b_n = b_n * b_d + tl.where(top, b_1[None, :], 0.0)
+                    b_n = b_n * b_d + tl.where(line % 2 == 0, b_1[None, :], 0.0)
 
     n = tl.cdiv(length, C)
     per = tl.cdiv(n, SEGMENTS)
@@ -111,7 +113,7 @@ def walk(
             if states is not None:
                 tl.store(states + chunk * K * V + own_tile, b_S.to(states.dtype.element_ty), mask=m_tile)
             if norms is not None:
-                tl.store(norms + chunk * K + o_k, tl.sum(b_n, 0), mask=m_k & (i_v == 0))
+                tl.store(norms + chunk * K + o_k, _normaliser(b_n, line), mask=m_k & (i_v == 0))
             if o is not None:
                 b_q = tl.load(p_q + t[:, None] * q_t, mask=live[:, None] & m_k[None, :], other=0.0)
                 b_o = tl.dot(b_S.to(b_q.dtype), tl.trans(b_q), input_precision=PRECISION)
@@ -123,13 +125,17 @@ def walk(
                 b_P = tl.load(pairs + chunk * C * C + row * C + column)
                 b_o = tl.dot(b_v, b_P, b_o, input_precision=PRECISION)
                 if floor is not None:
-                    b_nq = tl.sum(tl.dot(b_n.to(b_q.dtype), tl.trans(b_q), input_precision=PRECISION), 0) * b_in
+                    b_1 = tl.where(line == 2, b_n - b_n.to(b_q.dtype).to(tl.float32), tl.where(line < 2, b_n, 0.0))
+                    b_nq = tl.sum(tl.dot(b_1.to(b_q.dtype), tl.trans(b_q), input_precision=PRECISION), 0) * b_in
                     b_nq += tl.load(sums + chunk * C + o_c)
                     b_floor = tl.load(floor + token + t * HV, mask=live, other=1.0)
                     b_o /= tl.maximum(tl.abs(b_nq), b_floor)[None, :]
                     tl.store(nq + token + t * HV, b_nq, mask=live & (i_v == 0))
-                p_o = o + (token + t[None, :] * HV) * V + o_v[:, None]
-                tl.store(p_o, b_o.to(o.dtype.element_ty), mask=live[None, :] & m_v[:, None])
+                at, m_o = (token + t[None, :] * HV) * V + o_v[:, None], live[None, :] & m_v[:, None]
+                rounded = b_o.to(o.dtype.element_ty)
+                tl.store(o + at, rounded, mask=m_o)
+                if lost is not None:
+                    tl.store(lost + at, (b_o - rounded.to(tl.float32)).to(rounded.dtype), mask=m_o)
         if BY_KEY:
             b_S = tl.dot(b_w, b_k, b_S * b_d[None, :], input_precision=PRECISION)
         else:
@@ -138,48 +144,63 @@ def walk(
             b_1 = b_out
             if ones is not None:
                 b_1 *= tl.load(ones + token + t * HV, mask=live, other=0.0)
-            b_1 = tl.where(top, b_1[None, :], 0.0).to(b_k.dtype)
-            b_n = tl.dot(b_1, b_k, b_n * b_d, input_precision=PRECISION)
+            high = b_1.to(b_k.dtype).to(tl.float32)
+            b_lines = tl.where(line % 2 == 0, high[None, :], tl.where(line == 1, (b_1 - high)[None, :], 0.0))
+            b_n = tl.dot(b_lines.to(b_k.dtype), b_k, b_n * b_d, input_precision=PRECISION)
         kept *= b_d
 
     if LAST_PASS:
         if s_out is not None:
             tl.store(s_out + tile, b_S, mask=m_tile & (i_s == SEGMENTS - 1))
         if n_out is not None:
-            tl.store(n_out + i_nh * K + o_k, tl.sum(b_n, 0), mask=m_k & (i_v == 0) & (i_s == SEGMENTS - 1))
+            tl.store(n_out + i_nh * K + o_k, _normaliser(b_n, line), mask=m_k & (i_v == 0) & (i_s == SEGMENTS - 1))
     else:
         left = i_nh * SEGMENTS + i_s
         tl.store(local + left * SIZE + own_tile, b_S, mask=m_tile)
         if NORM:
-            tl.store(local + left * SIZE + K * V + o_k, tl.sum(b_n, 0), mask=m_k & (i_v == 0))
+            tl.store(local + left * SIZE + K * V + o_k, _normaliser(b_n, line), mask=m_k & (i_v == 0))
         tl.store(total + left * D + o_d, kept, mask=(m_k if BY_KEY else o_k == 0) & (i_v == 0))
 
 
+@triton.jit
+def _normaliser(b_n, line):
+    return tl.sum(tl.where(line < 2, b_n, 0.0), 0)
+
+
 class Walked(NamedTuple):
-    """o (B, T, HV, V); what was read of the normaliser, ``nq`` (B, T, HV); the states that enter each chunk,
-    ``states`` (slots, HV, V, K) in v's dtype, ``norms`` (slots, HV, K)."""
+    """o (B, T, HV, V) and what its rounding ``lost``; what was read of the normaliser, ``nq`` (B, T, HV); the states
+    that enter each chunk, ``states`` (slots, HV, V, K) in v's dtype, ``norms`` (slots, HV, K)."""
 
     o: torch.Tensor | None = None
+    lost: torch.Tensor | None = None
     nq: torch.Tensor | None = None
     states: torch.Tensor | None = None
     norms: torch.Tensor | None = None
 
 
 class Prepared(NamedTuple):
-    """What a walk needs of each chunk: P (slots, HV, C, C); float32 ``decays`` (slots, HV) or (slots, HV, K); where
-    they are not in q and k, float32 ``start`` and ``end`` (slots, HV, C), a and b of this module's head; for a
-    normaliser P's sums (slots, HV, C)."""
+    """What a walk needs of each chunk, float32 but for P, in this module's letters.
+
+    pairs       P (slots, HV, C, C)
+    decays      d (slots, HV) or, with one for each key, (slots, HV, K)
+    start, end  a and b (slots, HV, C), where they are not in q and k
+    sums        of each row of P (slots, HV, C), for a normaliser
+    L, H, weights    (slots, HV, C) too, for the gradients: see :mod:`kernels.scalar_chunks`
+    """
 
     pairs: torch.Tensor
     decays: torch.Tensor
     start: torch.Tensor | None = None
     end: torch.Tensor | None = None
     sums: torch.Tensor | None = None
+    L: torch.Tensor | None = None
+    H: torch.Tensor | None = None
+    weights: torch.Tensor | None = None
 
 
 def run(
     q, k, v, prepared: Prepared, *, read=True, keep=False, reverse=False, s_in=None, s_out=None, s_strides=(),
-    n_in=None, n_out=None, norm=False, floor=None, ones=None, cu_seqlens=None,
+    n_in=None, n_out=None, norm=False, floor=None, ones=None, with_lost=False, cu_seqlens=None,
 ) -> Walked:  # fmt: skip
     """One walk with the tensors in their places: allocate, launch.
 
@@ -200,6 +221,7 @@ def run(
     count = slots(B, T, C, cu_seqlens)
     out = Walked(
         written_later(cu_seqlens, B, T, HV, V, dtype=v.dtype, device=v.device) if read else None,
+        written_later(cu_seqlens, B, T, HV, V, dtype=v.dtype, device=v.device) if with_lost else None,
         None if floor is None else written_later(cu_seqlens, B, T, HV, dtype=torch.float32, device=v.device),
         scratch(count, HV, V, K, dtype=v.dtype) if keep else None,
         scratch(count, HV, K) if keep and norm else None,
@@ -212,13 +234,14 @@ def run(
     strides = [x.stride(axis) for x in (q, k, v) for axis in range(3)]
     groups = [HV // x.shape[2] for x in (q, k, v)]
     s_k, s_v = s_strides or (V, 1)
+    stages = 2 if read and keep and tiles.WARPS == 4 else tiles.STAGES  # with more a multiprocessor holds one program
     for last in [False, True] if tiles.SEGMENTS > 1 else [True]:
         with on(v):
             walk[(N * HV * (tiles.SEGMENTS if last else tiles.SEGMENTS - 1) * NV,)](
                 q, k, v, prepared.pairs, inward, outward, prepared.decays, prepared.sums, ones, floor,
                 s_in, n_in, local, total, *out, s_out, n_out, cu_seqlens, T, HV, *strides, s_k, s_v,
                 K, V, tiles.BK, tiles.BV, C, tiles.SEGMENTS, *groups,
-                by_key, norm, reverse, last, tiles.STAGES, precision(v.dtype), num_warps=tiles.WARPS,
+                by_key, norm, reverse, last, stages, precision(v.dtype), num_warps=tiles.WARPS,
             )  # fmt: skip
     return out
 

@@ -1,6 +1,7 @@
 """The Triton kernels, interpreted on a CPU: what ``kernels.verify`` compares, and what it takes for granted."""
 
 import dataclasses
+import math
 import subprocess
 import sys
 from functools import partial
@@ -10,7 +11,11 @@ import torch
 
 import kernels
 from kernels import tiles, verify
+from kernels.numerics import in_two
 from kernels.operators import OPERATORS, Shape
+
+import triton  # isort: skip
+import triton.language as tl  # isort: skip
 
 EVERY = pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
 CHUNKED = pytest.mark.parametrize(
@@ -82,7 +87,11 @@ def test_the_exit_status_tells(monkeypatch, capsys):
     monkeypatch.setattr(verify, "DTYPES", [torch.float32])
     assert verify.main(["chunk_simple_gla"]) == 0
     assert "0 failures" in capsys.readouterr().out
-    monkeypatch.setitem(verify.BAR, torch.float32, 1e-9)
+    right = BY_NAME["chunk_simple_gla"]
+    wrong = dataclasses.replace(
+        right, ours=lambda tensors, *other: right.ours(tensors | {"v": 1.001 * tensors["v"]}, *other)
+    )
+    monkeypatch.setattr(verify, "OPERATORS", [wrong])
     assert verify.main(["chunk_simple_gla"]) == 1
     assert "FAILED chunk_simple_gla float32 B2 T70" in capsys.readouterr().out
     with pytest.raises(SystemExit):
@@ -95,6 +104,49 @@ def test_runs_repeat_and_layout_does_not_matter(operator, dtype):
     errors = list(verify.properties(operator, dtype))
     assert errors
     assert [str(error) for error in errors if error.failed] == []
+
+
+@pytest.mark.parametrize("keys", ["unit", "identical"])
+@pytest.mark.parametrize(("off", "fails"), [(2**-8, False), (2**-3, True)])
+def test_what_all_but_cancels_may_move_as_far_as_rounding_moves_it(keys, off, fails):
+    """With identical keys mLSTM's dq is far smaller than its terms: a function that does no more than round its keys
+    exceeds the bar, and is right; one that cuts them to two digits is wrong whatever the keys are."""
+
+    def inexact(tensors, *other):
+        noise = 2 * torch.rand(tensors["k"].shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64) - 1
+        wide = {name: x.double() for name, x in tensors.items()}
+        return operator.reference(wide | {"k": wide["k"] * (1 + off * noise)}, *other)
+
+    operator = BY_NAME["chunk_mlstm"]
+    found = verify.verify(
+        dataclasses.replace(operator, ours=inexact), torch.bfloat16, Shape(B=1, T=500, HV=2), "mixed", keys
+    )
+    dq = next(error for error in found if error.what == "dq")
+    assert dq.failed is fails
+    plain = 2 * verify.BAR[torch.bfloat16]
+    assert (dq.error > plain) is (fails or keys == "identical")
+    assert (dq.allowed > plain) is (dq.error > plain)
+
+
+@triton.jit
+def two_parts(x, whole, rest, N: tl.constexpr):
+    o = tl.arange(0, N)
+    w, r = in_two(tl.load(x + o))
+    tl.store(whole + o, w)
+    tl.store(rest + o, r)
+
+
+def test_decays_near_one_keep_digits_that_one_has_no_room_for():
+    x = -torch.cat([2.0 ** -torch.arange(40.0), torch.tensor([0.0, 0.09, 0.0902, 30.0, 1e4, torch.inf, 1e-30, 1e-20])])
+    x = torch.cat([x, -x[1:17]]).float()  # a stabiliser may round to the other side
+    whole, rest = torch.empty(2, 64)
+    two_parts[(1,)](x, whole, rest, 64)
+    y = x.double() * math.log(2)
+    expected = torch.where(whole == 1, torch.expm1(y), torch.exp(y))
+    assert set(whole.tolist()) == {0.0, 1.0}
+    assert (rest - expected).abs().max() < 6e-8
+    near = whole == 1
+    assert ((rest - expected) / expected.where(expected != 0, 1.0))[near].abs().max() < 3e-7
 
 
 def test_what_is_not_contiguous_is_not_contiguous():
