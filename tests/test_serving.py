@@ -13,9 +13,10 @@ import pytest
 from lineage_lib import serving
 
 SERVE = """
-import sys
+import signal, sys
 from pathlib import Path
 from lineage_lib import serving
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where these tests run in the background
 serving.serve(book=Path(sys.argv[1]), work=Path(sys.argv[2]))
 """
 
