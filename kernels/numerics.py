@@ -11,7 +11,7 @@ LN2 = tl.constexpr(0.6931471805599453)
 def in_two(x):
     """2^x as 1, or 0 far from 1, and the rest: a state that is faded thousands of times keeps its digits as S + rest S,
     where the rounding of 2^x itself, and the hardware's last digit, would add up, with equal steps to one side."""
-    y = x * LN2
+    y = tl.maximum(x * LN2, -1.0)  # the series is of numbers near 0
     near = tl.abs(y) < 1 / 16
     series = y * (1.0 + y * (1 / 2 + y * (1 / 6 + y * (1 / 24))))  # what follows is 1e-8
     return tl.where(near, 1.0, 0.0), tl.where(near, series, tl.exp2(x))
