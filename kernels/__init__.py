@@ -19,6 +19,14 @@ if not torch.cuda.is_available():
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
+from kernels.channel_delta import chunk_gdn2, chunk_kda, fused_recurrent_gdn2, fused_recurrent_kda  # noqa: E402
+from kernels.delta import (  # noqa: E402
+    chunk_delta_rule,
+    chunk_gated_delta_product,
+    chunk_gated_delta_rule,
+    fused_recurrent_delta_rule,
+    fused_recurrent_gated_delta_rule,
+)
 from kernels.gla import chunk_gla, fused_recurrent_gla  # noqa: E402
 from kernels.mamba2 import mamba_chunk_scan_combined, selective_state_update  # noqa: E402
 from kernels.mlstm import chunk_mlstm, fused_recurrent_mlstm  # noqa: E402
@@ -26,11 +34,20 @@ from kernels.scalar_decay import chunk_retention, chunk_simple_gla, fused_recurr
 
 __all__ = [
     "INTERPRETED",
+    "chunk_delta_rule",
+    "chunk_gated_delta_product",
+    "chunk_gated_delta_rule",
+    "chunk_gdn2",
     "chunk_gla",
+    "chunk_kda",
     "chunk_mlstm",
     "chunk_retention",
     "chunk_simple_gla",
+    "fused_recurrent_delta_rule",
+    "fused_recurrent_gated_delta_rule",
+    "fused_recurrent_gdn2",
     "fused_recurrent_gla",
+    "fused_recurrent_kda",
     "fused_recurrent_mlstm",
     "fused_recurrent_simple_gla",
     "mamba_chunk_scan_combined",

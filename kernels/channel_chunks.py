@@ -16,7 +16,9 @@ sums of one kind, products with a matrix of zeros and ones. Within a block they 
 
     dP_ts = do_t·v_s       dqd = S do       dkd = dS v       dd = Σ_v S ⊙ dS
 
-with S the state that enters a chunk and dS the gradient of the one that leaves it.
+with S the state that enters a chunk and dS the gradient of the one that leaves it. Rules that correct need the inverse
+of :mod:`kernels.delta_chunks` besides, of what the erased keys read; their gradients are these twice, as in
+:mod:`kernels.scalar_chunks`.
 
 Bytes a token, head and 16-bit element, K = V = 128: ``cumulate`` reads g and writes L, 1 KB; ``prepare`` reads q, k
 and L, 1 KB, and writes qd, kd and a row of P, 0.6 KB; ``finish`` reads q, k, L, v, do, a row of dP and the two states
@@ -31,6 +33,7 @@ import triton.language as tl
 
 from kernels import scalar_chunks
 from kernels.arguments import on, written_later
+from kernels.delta_chunks import inverse_of, inverse_precision
 from kernels.numerics import LOG2E, decay
 from kernels.scalar_chunks import STRONG, WIPED
 from kernels.sequences import chunk_of, slots
@@ -91,11 +94,13 @@ def _reads(reader, writer):
 
 @triton.jit
 def prepare(
-    q, k, L, H, q_decayed, k_decayed, pairs, decays, cu_seqlens, T, N, HV, scale, q_b, q_t, q_h, k_b, k_t, k_h,
+    q, k, erase, L, H, q_decayed, k_decayed, e_decayed, pairs, inverse, decays, cu_seqlens, T, N, HV, scale,
+    q_b, q_t, q_h, k_b, k_t, k_h,
     K: tl.constexpr, BK: tl.constexpr, C: tl.constexpr, R: tl.constexpr, LEVELS: tl.constexpr, GROUP: tl.constexpr,
-    PRECISION: tl.constexpr,
+    EK: tl.constexpr, PRECISION: tl.constexpr, INVERSE: tl.constexpr,
 ):  # fmt: skip
-    """One program: one chunk and head."""
+    """One program: one chunk and head. With ``erase``, (B, T, HV, EK), EK 1 or K, also of the keys times it, before
+    they are written: (1 + T)⁻¹, T_ts = what e_t reads of k_s, s < t."""
     pid = tl.program_id(0).to(tl.int64)
     slot, i_h = pid // HV, pid % HV
     _, i_b, first, length, c = chunk_of(slot, N, T, C, cu_seqlens)
@@ -111,7 +116,7 @@ def prepare(
     if H is not None:
         p_H = H + begin
     if left > 0:
-        b_P = tl.zeros((C, C), tl.float32)
+        b_P, b_T = tl.zeros((C, C), tl.float32), tl.zeros((C, C), tl.float32)
         for k0 in range(0, K, BK):
             o_k = k0 + tl.arange(0, BK)
             m_k = o_k < K
@@ -122,6 +127,10 @@ def prepare(
             tl.store(q_decayed + begin + at, (b_q * (tl.exp2(b_L + b_H) * scale)).to(DTYPE), mask=m)
             D = _distance(p_L, p_H, row * 0 + C - 1, row, left, stride, o_k, m_k)
             tl.store(k_decayed + begin + at, (b_k * tl.exp2(D)).to(DTYPE), mask=m)
+            if erase is not None:
+                p_erase = erase + ((i_b * T + first + t) * HV + i_h)[:, None] * EK + (o_k[None, :] if EK > 1 else 0)
+                b_e = b_k * tl.load(p_erase, mask=m, other=0.0).to(tl.float32)
+                tl.store(e_decayed + begin + at, (b_e * tl.exp2(b_L + b_H)).to(DTYPE), mask=m)
             L_end, H_end = _sums(p_L, p_H, (tl.minimum(C, left) - 1) * stride + o_k[None, :], m_k)
             tl.store(decays + pid * K + o_k[None, :], decay(L_end + H_end), mask=m_k[None, :])
             # From the middle of the block, positive before it
@@ -131,6 +140,9 @@ def prepare(
                 q_D, k_D = (b_q * (tl.exp2(D) * scale)).to(WIDE), (b_k * tl.exp2(-D)).to(WIDE)
                 b_A = tl.dot(q_D, tl.trans(k_D), input_precision=EXACT)
                 b_P += tl.where((reader // R == writer // R) & (reader >= writer), b_A, 0.0)
+                if erase is not None:
+                    b_A = tl.dot((b_e * tl.exp2(D)).to(WIDE), tl.trans(k_D), input_precision=EXACT)
+                    b_T += tl.where((reader // R == writer // R) & (reader > writer), b_A, 0.0)
             else:
                 own = tl.sum(b_q.to(tl.float32) * b_k.to(tl.float32), 1) * scale
                 b_P += tl.where(reader == writer, own[:, None], 0.0)
@@ -141,6 +153,12 @@ def prepare(
                 q_D, k_D = (b_q * (factor * scale)).to(DTYPE), (b_k * factor).to(DTYPE)
                 b_A = tl.dot(q_D, tl.trans(k_D), input_precision=PRECISION)
                 b_P += tl.where(_reads(reader // half, writer // half), b_A, 0.0)
+                if erase is not None:
+                    b_A = tl.dot((b_e * factor).to(DTYPE), tl.trans(k_D), input_precision=PRECISION)
+                    b_T += tl.where(_reads(reader // half, writer // half), b_A, 0.0)
+        if erase is not None:
+            b_X = inverse_of(b_T, C, LEVELS, INVERSE)
+            tl.store(inverse + pid * C * C + reader * C + writer, b_X.to(DTYPE))
         tl.store(pairs + pid * C * C + reader * C + writer, b_P.to(DTYPE))
 
 
@@ -163,20 +181,21 @@ def _passing(p_E, x, C: tl.constexpr, PARTS: tl.constexpr):
 def _side(
     b_dg, p_own, own_scale, p_other, other_scale, p_do, p_S, pair_grads, steps, p_L, p_H, left, stride, o_k, m_k,
     K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, C: tl.constexpr, R: tl.constexpr,
-    LEVELS: tl.constexpr, READER: tl.constexpr, DTYPE: tl.constexpr, WIDE: tl.constexpr, EXACT: tl.constexpr,
-    PRECISION: tl.constexpr,
+    LEVELS: tl.constexpr, READER: tl.constexpr, STRICT: tl.constexpr, DTYPE: tl.constexpr, WIDE: tl.constexpr,
+    EXACT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The gradients of one side, q as readers or k as writers, and what they are to the decays' added to b_dg."""
     row, o_v = tl.arange(0, C), tl.arange(0, BV)
     live = (row < left)[:, None]
     m, reader, writer = live & m_k[None, :], row[:, None], row[None, :]
     b_d = tl.zeros((C, BK), tl.float32)
-    for v0 in range(0, V, BV):
-        m_v = v0 + o_v < V
-        b_do = tl.load(p_do + v0 + o_v[None, :], mask=live & m_v[None, :], other=0.0)
-        p_tile = p_S + (v0 + o_v[:, None]) * K + o_k[None, :]
-        b_S = tl.load(p_tile, mask=m_v[:, None] & m_k[None, :], other=0.0)
-        b_d = tl.dot(b_do, b_S, b_d, input_precision=PRECISION)
+    if p_S is not None:
+        for v0 in range(0, V, BV):
+            m_v = v0 + o_v < V
+            b_do = tl.load(p_do + v0 + o_v[None, :], mask=live & m_v[None, :], other=0.0)
+            p_tile = p_S + (v0 + o_v[:, None]) * K + o_k[None, :]
+            b_S = tl.load(p_tile, mask=m_v[:, None] & m_k[None, :], other=0.0)
+            b_d = tl.dot(b_do, b_S, b_d, input_precision=PRECISION)
     own = tl.load(p_own + o_k[None, :], mask=m, other=0.0)
     other = tl.load(p_other + o_k[None, :], mask=m, other=0.0)
     if READER:
@@ -184,8 +203,10 @@ def _side(
         b_d *= tl.exp2(b_L + b_H)
     else:
         b_d *= tl.exp2(_distance(p_L, p_H, row * 0 + C - 1, row, left, stride, o_k, m_k))
-    b_dg += _passing(steps + (0 if READER else C * C), b_d * own.to(tl.float32) * own_scale, C, 1)
-    b_d += tl.load(pair_grads + row * C + row).to(tl.float32)[:, None] * other * other_scale  # of a token by itself
+    if p_S is not None:
+        b_dg += _passing(steps + (0 if READER else C * C), b_d * own.to(tl.float32) * own_scale, C, 1)
+    if not STRICT:  # of a token by itself
+        b_d += tl.load(pair_grads + row * C + row).to(tl.float32)[:, None] * other * other_scale
     # From the middle of the block, positive before it
     D = _distance(p_L, p_H, row, row // R * R + R // 2 - 1, left, stride, o_k, m_k)
     mild = tl.max(tl.abs(D)) <= MILD
@@ -211,12 +232,17 @@ def _side(
 
 @triton.jit
 def finish(
-    q, k, v, do, L, H, pair_grads, states, state_grads, steps, dq, dk, dg, cu_seqlens, T, N, HV, scale,
+    q, k, v, do, erase, L, H, pair_grads, states, state_grads, steps, dq, dk, dg, d_erase, cu_seqlens, T, N, HV, scale,
     q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, do_b, do_t, do_h,
     K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, C: tl.constexpr, R: tl.constexpr,
-    LEVELS: tl.constexpr, GROUP: tl.constexpr, PRECISION: tl.constexpr,
+    LEVELS: tl.constexpr, GROUP: tl.constexpr, EK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """One program: dq, dk and dg of one chunk, head and BK channels; first all of the readers, then of the writers."""
+    """One program: dq, dk and dg of one chunk, head and BK channels; first all of the readers, then of the writers.
+
+    With ``erase`` the reads, taken away, are those of the keys times it, q = k, before they are written; its gradient,
+    and what they are to dk and dg, which is added to these, but for what ``state_grads`` were when dk and dg were made.
+    """
+    STRICT: tl.constexpr = erase is not None
     NK: tl.constexpr = (K + BK - 1) // BK
     pid = tl.program_id(0).to(tl.int64) // NK
     slot, i_h = pid // HV, pid % HV
@@ -227,32 +253,51 @@ def finish(
     row, o_k, o_v = tl.arange(0, C), tl.program_id(0) % NK * BK + tl.arange(0, BK), tl.arange(0, BV)
     stride, left, m_k = HV * K, (length - c * C).to(tl.int32), o_k < K
     begin, t = ((i_b * T + first + c * C) * HV + i_h) * K, c * C + row
+    token = i_b * T + first + t
     p_q = q + i_b * q_b + first * q_t + (i_h // GROUP) * q_h + t[:, None] * q_t
     p_k = k + i_b * k_b + first * k_t + (i_h // GROUP) * k_h + t[:, None] * k_t
     p_v = v + i_b * v_b + first * v_t + i_h * v_h + t[:, None] * v_t
     p_do = do + i_b * do_b + first * do_t + i_h * do_h + t[:, None] * do_t
-    p_S, p_dS, p_dP = states + pid * K * V, state_grads + pid * K * V, pair_grads + pid * C * C
+    p_S, p_dS, p_dP = states + pid * K * V, state_grads, pair_grads + pid * C * C
     p_L, p_H = L + begin, H
+    if not STRICT:
+        p_dS = state_grads + pid * K * V
     if H is not None:
         p_H = H + begin
     if left > 0:
-        through = tl.zeros((BK,), tl.float32)
-        for v0 in range(0, V, BV):
-            tile, m_tile = (v0 + o_v[:, None]) * K + o_k[None, :], (v0 + o_v < V)[:, None] & m_k[None, :]
-            b_S = tl.load(p_S + tile, mask=m_tile, other=0.0).to(tl.float32)
-            through += tl.sum(b_S * tl.load(p_dS + tile, mask=m_tile, other=0.0).to(tl.float32), 0)
-        L_end, H_end = _sums(p_L, p_H, (tl.minimum(C, left) - 1) * stride + o_k[None, :], m_k)
-        b_dg = tl.zeros((C, BK), tl.float32) + through[None, :] * tl.exp2(L_end + H_end)
+        b_dg = tl.zeros((C, BK), tl.float32)
         m, at = (row < left)[:, None] & m_k[None, :], row[:, None] * stride + o_k[None, :]
-        b_d, b_dg = _side(
-            b_dg, p_q, scale, p_k, 1.0, p_do, p_S, p_dP, steps, p_L, p_H, left, stride, o_k, m_k,
-            K, V, BK, BV, C, R, LEVELS, True, DTYPE, WIDE, EXACT, PRECISION,
+        if STRICT:
+            p_erase = erase + (token * HV + i_h)[:, None] * EK + (o_k[None, :] if EK > 1 else 0)
+            reads = -tl.load(p_erase, mask=m, other=0.0).to(tl.float32)
+            if dg is not None:
+                b_dg += tl.load(dg + begin + at, mask=m, other=0.0)
+        else:
+            reads = scale
+            through = tl.zeros((BK,), tl.float32)
+            for v0 in range(0, V, BV):
+                tile, m_tile = (v0 + o_v[:, None]) * K + o_k[None, :], (v0 + o_v < V)[:, None] & m_k[None, :]
+                b_S = tl.load(p_S + tile, mask=m_tile, other=0.0).to(tl.float32)
+                through += tl.sum(b_S * tl.load(p_dS + tile, mask=m_tile, other=0.0).to(tl.float32), 0)
+            L_end, H_end = _sums(p_L, p_H, (tl.minimum(C, left) - 1) * stride + o_k[None, :], m_k)
+            b_dg += through[None, :] * tl.exp2(L_end + H_end)
+        b_q, b_dg = _side(
+            b_dg, p_q, reads, p_k, 1.0, p_do, p_S, p_dP, steps, p_L, p_H, left, stride, o_k, m_k,
+            K, V, BK, BV, C, R, LEVELS, True, STRICT, DTYPE, WIDE, EXACT, PRECISION,
         )  # fmt: skip
-        tl.store(dq + begin + at, (b_d * scale).to(DTYPE), mask=m)
+        if not STRICT:
+            tl.store(dq + begin + at, (b_q * scale).to(DTYPE), mask=m)
         b_d, b_dg = _side(
-            b_dg, p_k, 1.0, p_q, scale, p_v, p_dS, p_dP, steps, p_L, p_H, left, stride, o_k, m_k,
-            K, V, BK, BV, C, R, LEVELS, False, DTYPE, WIDE, EXACT, PRECISION,
+            b_dg, p_k, 1.0, p_q, reads, p_v, p_dS, p_dP, steps, p_L, p_H, left, stride, o_k, m_k,
+            K, V, BK, BV, C, R, LEVELS, False, STRICT, DTYPE, WIDE, EXACT, PRECISION,
         )  # fmt: skip
+        if STRICT:
+            b_d += b_q * reads + tl.load(dk + begin + at, mask=m, other=0.0).to(tl.float32)
+            b_q *= -tl.load(p_k + o_k[None, :], mask=m, other=0.0).to(tl.float32)
+            if EK > 1:
+                tl.store(d_erase + begin + at, b_q, mask=m)
+            else:
+                tl.store(d_erase + (token * HV + i_h) * NK + tl.program_id(0) % NK, tl.sum(b_q, 1), mask=row < left)
         tl.store(dk + begin + at, b_d.to(DTYPE), mask=m)
         if dg is not None:
             tl.store(dg + begin + at, b_dg, mask=m)
@@ -280,35 +325,51 @@ def cumulated(g, dtype, cu_seqlens):
     return L, H
 
 
-def prepared(q, k, L, H, scale, cu_seqlens):
-    """The decayed q and k (B, T, HV, K), and the rest of what the walk needs."""
+def prepared(q, k, L, H, scale, cu_seqlens, erase=None):
+    """The decayed q and k (B, T, HV, K), and the rest of what the walk needs; with ``erase`` (B, T, HV) or
+    (B, T, HV, K), contiguous, also the decayed keys times it, and the inverse."""
     (B, T, HV, K), C = L.shape, chunk_length(q.dtype)
     N, count = B if cu_seqlens is None else len(cu_seqlens) - 1, slots(B, T, C, cu_seqlens)
     q_decayed, k_decayed = (torch.empty(B, T, HV, K, dtype=q.dtype, device=q.device) for _ in range(2))
     pairs = torch.empty(count, HV, C, C, dtype=q.dtype, device=q.device)
+    e_decayed, inverse = (None, None) if erase is None else (torch.empty_like(k_decayed), torch.empty_like(pairs))
     decays = torch.empty(count, HV, K, dtype=torch.float32, device=q.device)
     with on(q):
         prepare[(count * HV,)](
-            q, k, L, H, q_decayed, k_decayed, pairs, decays, cu_seqlens, T, N, HV, scale,
+            q, k, erase, L, H, q_decayed, k_decayed, e_decayed, pairs, inverse, decays, cu_seqlens, T, N, HV, scale,
             *q.stride()[:3], *k.stride()[:3], K, chunk_tile(K, q.dtype), C, R, C.bit_length() - 1, HV // q.shape[2],
-            precision(q.dtype), num_stages=1,
+            K if erase is not None and erase.ndim == 4 else 1, precision(q.dtype), inverse_precision(q.dtype),
+            num_stages=1,
         )  # fmt: skip
-    return q_decayed, k_decayed, Prepared(pairs, decays)
+    return q_decayed, k_decayed, Prepared(pairs, decays, inverse=inverse, erasing=e_decayed)
 
 
 def finished(q, k, v, do, L, H, left: Walked, right: Walked, scale, cu_seqlens, with_dg):
     """dq, dk (B, T, HV, K) and dg or None; ``left`` and ``right`` have the states at each chunk."""
+    dq, dk = (written_later(cu_seqlens, *L.shape, dtype=q.dtype, device=q.device) for _ in range(2))
+    dg = written_later(cu_seqlens, *L.shape, dtype=L.dtype, device=L.device) if with_dg else None
+    _finish(q, k, v, do, None, L, H, left.states, right.states, dq, dk, dg, None, scale, cu_seqlens)
+    return dq, dk, dg
+
+
+def erased(k, v, do, erase, L, H, left: Walked, dk, dg, cu_seqlens):
+    """The gradient of ``erase`` (B, T, HV) or (B, T, HV, K); to dk and dg is added what is theirs of the reads that
+    are taken away before a write, whose gradients are −do. v is what was written."""
+    (B, T, HV, K), NK = L.shape, triton.cdiv(L.shape[3], chunk_length(k.dtype))
+    d_erase = written_later(cu_seqlens, B, T, HV, K if erase.ndim == 4 else NK, dtype=torch.float32, device=k.device)
+    _finish(k, k, v, do, erase, L, H, left.states, None, None, dk, dg, d_erase, 1.0, cu_seqlens)
+    return d_erase if erase.ndim == 4 else d_erase.sum(-1)
+
+
+def _finish(q, k, v, do, erase, L, H, states, state_grads, dq, dk, dg, d_erase, scale, cu_seqlens):
     (B, T, HV, K), V, C = L.shape, v.shape[-1], chunk_length(q.dtype)
     N, BK = B if cu_seqlens is None else len(cu_seqlens) - 1, chunk_length(q.dtype)
-    dq, dk = (written_later(cu_seqlens, B, T, HV, K, dtype=q.dtype, device=q.device) for _ in range(2))
-    dg = written_later(cu_seqlens, *L.shape, dtype=L.dtype, device=L.device) if with_dg else None
     pair_grads = scalar_chunks.products(do, v, HV, cu_seqlens)
     steps = passing_steps(C, torch.bfloat16 if q.dtype == torch.bfloat16 else torch.float32, q.device)
     with on(q):
         finish[(len(pair_grads) * HV * triton.cdiv(K, BK),)](
-            q, k, v, do, L, H, pair_grads, left.states, right.states, steps, dq, dk, dg, cu_seqlens, T, N, HV, scale,
-            *(x.stride(axis) for x in (q, k, v, do) for axis in range(3)),
-            K, V, BK, chunk_tile(V, q.dtype), C, R, C.bit_length() - 1, HV // q.shape[2], precision(q.dtype),
-            num_stages=1,
+            q, k, v, do, erase, L, H, pair_grads, states, state_grads, steps, dq, dk, dg, d_erase, cu_seqlens,
+            T, N, HV, scale, *(x.stride(axis) for x in (q, k, v, do) for axis in range(3)),
+            K, V, BK, chunk_tile(V, q.dtype), C, R, C.bit_length() - 1, HV // q.shape[2],
+            K if erase is not None and erase.ndim == 4 else 1, precision(q.dtype), num_stages=1,
         )  # fmt: skip
-    return dq, dk, dg

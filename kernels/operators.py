@@ -1,5 +1,6 @@
 """What the harness knows of each public function: how its inputs are drawn, and what it must equal."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -7,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 import kernels
-from lineage_lib.chunked import chunk_additive
+from lineage_lib.chunked import chunk_additive, chunk_delta
 from lineage_lib.rules import RULES
 from lineage_lib.sequences import Sequences
 
@@ -30,7 +31,7 @@ def normal(r: torch.Generator, *shape: int) -> torch.Tensor:
 
 
 def draw_keys(kind: str, r: torch.Generator, *shape: int) -> torch.Tensor:
-    k = normal(r, *shape)
+    kind, k = kind.partition(",")[0], normal(r, *shape)
     if kind in ("correlated", "identical"):  # cosines of about 0.83, and 1
         k = normal(r, *shape[:1], 1, *shape[2:]) + (0.45 * k if kind == "correlated" else 0 * k)
     return {"zero": 0.0, "long": 2.0}.get(kind, 1.0) * F.normalize(k, dim=-1)
@@ -120,6 +121,65 @@ def _like_fla(function: Callable) -> Callable:
 def _draw_gla(shape: Shape, gates: str, keys: str, r: torch.Generator) -> dict[str, torch.Tensor]:
     drawn = _draw_simple_gla(shape, gates, keys, r)
     return drawn | {"g": GATES[gates](r, *drawn["v"].shape[:3], shape.K)}
+
+
+# --- The delta rules ---
+
+
+def _draw_delta(decay: str, gates_of: str) -> Callable:
+    """decay: none, head or channel; gates_of: one number a head, beta, or one a channel, b and w.
+
+    These are between 0 and 1, or what stands in ``keys`` after "beta"; long keys are erased only so far that the
+    state does not grow: β ‖k‖² ≤ 2.
+    """
+
+    def draw(shape: Shape, gates: str, keys: str, r: torch.Generator) -> dict[str, torch.Tensor]:
+        drawn = (_draw_gla if decay == "channel" else _draw_simple_gla)(shape, gates, keys, r)
+        S = drawn.pop("initial_state", None)
+        if decay == "none":
+            del drawn["g"]
+        heads, fixed = drawn["v"].shape[:3], keys.partition("beta ")[2]
+
+        def gate(*size):
+            x = torch.rand(*heads, *size, generator=r, dtype=torch.float64) * (0.5 if keys == "long" else 1.0)
+            return torch.full_like(x, float(fixed)) if fixed else x
+
+        drawn |= {"beta": gate()} if gates_of == "head" else {"b": gate(shape.K), "w": gate(shape.V)}
+        return drawn | ({} if S is None else {"initial_state": S})
+
+    return draw
+
+
+def _delta_reference(tensors, shape, packed):
+    q, k, v = (tensors[name] for name in "qkv")
+    beta = tensors["beta"][..., None] if "beta" in tensors else None
+    b, w = (beta, beta) if beta is not None else (tensors["b"], tensors["w"])
+    e = b * k.repeat_interleave(shape.HV // shape.H, 2)
+    return chunk_delta(
+        q, k, w * v, e.expand(*v.shape[:3], -1), tensors.get("g"), initial_state=tensors.get("initial_state"),
+        output_final_state=shape.state, cu_seqlens=packed,
+    )  # fmt: skip
+
+
+def _draw_product(shape: Shape, gates: str, keys: str, r: torch.Generator) -> dict[str, torch.Tensor]:
+    """Two steps a token."""
+    steps = dataclasses.replace(shape, T=2 * shape.T, lengths=tuple(2 * n for n in shape.lengths))
+    drawn = _draw_delta("head", "head")(steps, gates, keys, r)
+    return drawn | {name: drawn[name][:, ::2] for name in "qg"}
+
+
+def _product_reference(tensors, shape, packed):
+    run = RULES["deltaproduct"].chunked
+    return run(
+        *(tensors[name] for name in ("q", "k", "v", "g", "beta")), num_householder=2,
+        initial_state=tensors.get("initial_state"), output_final_state=shape.state, cu_seqlens=packed,
+    )  # fmt: skip
+
+
+def _product(tensors, shape, packed):
+    return kernels.chunk_gated_delta_product(
+        **tensors, num_householder=2, output_final_state=shape.state, cu_seqlens=packed
+    )  # fmt: skip
 
 
 # --- Mamba-2 ---
@@ -244,6 +304,19 @@ _MLSTM = dict(
     regimes=(*GATES, "open or shut"),
 )
 _GLA = _SIMPLE_GLA | dict(draw=_draw_gla)
+_KEYS = ("correlated", "identical, beta 1", "unit, beta 2", "unit, beta 0", "zero", "long")
+_REFLECTED = ("identical, beta 2",)  # without a decay what rounding the inverse does to a reflection stays forever
+_DELTA = dict(
+    reference=_delta_reference,
+    keys=(*_KEYS, *_REFLECTED),
+    gates=("g", "beta", "b", "w"),
+    float32=("g", "beta", "initial_state"),
+)
+_DELTA_RULE = _DELTA | dict(draw=_draw_delta("none", "head"), regimes=("zero",), keys=_KEYS)
+_GATED_DELTA_RULE = _DELTA | dict(draw=_draw_delta("head", "head"))
+_PRODUCT = _GATED_DELTA_RULE | dict(draw=_draw_product, reference=_product_reference, keys=_KEYS)
+_KDA = _DELTA | dict(draw=_draw_delta("channel", "head"))
+_GDN2 = _DELTA | dict(draw=_draw_delta("channel", "channel"))
 OPERATORS = [
     Operator("chunk_simple_gla", ours=_like_fla(kernels.chunk_simple_gla), **_SIMPLE_GLA),
     Operator(
@@ -260,4 +333,15 @@ OPERATORS = [
     Operator("selective_state_update", ours=_update, **_MAMBA2, differentiable=False, single=True),
     Operator("chunk_mlstm", ours=_mlstm(kernels.chunk_mlstm), **_MLSTM),
     Operator("fused_recurrent_mlstm", ours=_mlstm(kernels.fused_recurrent_mlstm), by_token=True, **_MLSTM),
+    Operator("chunk_gated_delta_product", ours=_product, **_PRODUCT),
+    *(
+        Operator(f"{form}_{name}", ours=_like_fla(getattr(kernels, f"{form}_{name}")), by_token=by_token, **known)
+        for name, known in {
+            "delta_rule": _DELTA_RULE,
+            "gated_delta_rule": _GATED_DELTA_RULE,
+            "kda": _KDA,
+            "gdn2": _GDN2,
+        }.items()
+        for form, by_token in (("chunk", False), ("fused_recurrent", True))
+    ),
 ]

@@ -12,6 +12,10 @@ With S the state that enters a chunk, dS the gradient of the one that leaves it,
 that is, the gradient of a step's log-decay is all that passes the step. mLSTM's normaliser is the state of a value that
 is 1, and dnq_t its gradient: it adds dnq_t to each do_t·v_s, dnq_t n to S do_t and dn to dS v_s.
 
+A rule that corrects (:mod:`kernels.delta_walk`) adds what it has corrected, so that all this holds with it for v. And
+it reads at its keys, before they are written: the same once more with the keys for q, s < t, and minus y for do; what
+the states' gradients are to the keys is in the first already.
+
 Forward: ``cumulate`` sums the log-decays, ``prepare`` makes P. Backward, once the walks have kept S and dS:
 ``compare`` makes D and what pairs of tokens are to dg and dw, ``finish`` dq, dk and what the states are to dg and dw,
 ``finish_gates`` these two. As one kernel the last three were slower: products, sums over tokens and scans take turns,
@@ -51,7 +55,7 @@ def restart(sum_after, cut_after, value, cut):
 
 
 @triton.jit
-def _between(b_L, b_H):
+def between_tokens(b_L, b_H):
     """2 to the log-decays between each two tokens, rows less columns; those before their column count as 0."""
     between = tl.minimum(b_L[:, None] - b_L[None, :], 0.0) + (b_H[:, None] - b_H[None, :])
     return tl.exp2(tl.minimum(between, 0.0))
@@ -59,9 +63,11 @@ def _between(b_L, b_H):
 
 @triton.jit
 def cumulate(
-    g, w, decays, start, end, L, H, weights, cu_seqlens, T, N, HV, scale, C: tl.constexpr, HEADS: tl.constexpr
-):
-    """One program: d, a, b, L, H of one chunk and HEADS heads, and w as the others are laid out."""
+    g, w, decays, start, end, L, H, weights, erasing, cu_seqlens, T, N, HV, scale, C: tl.constexpr,
+    HEADS: tl.constexpr,
+):  # fmt: skip
+    """One program: d, a, b, L, H of one chunk and HEADS heads, and w as the others are laid out. With ``erasing``, a
+    without the scale, w is not a factor of what is written, and not in b."""
     pid, tiles = tl.program_id(0).to(tl.int64), tl.cdiv(HV, HEADS)
     slot, o_h, o_c = pid // tiles, pid % tiles * HEADS + tl.arange(0, HEADS)[None, :], tl.arange(0, C)[:, None]
     _, i_b, first, length, c = chunk_of(slot, N, T, C, cu_seqlens)
@@ -82,8 +88,11 @@ def cumulate(
         to_end = tl.exp2(tl.minimum(L_end[None, :] - b_L, 0.0) + (H_end[None, :] - b_H))
         if w is not None:
             b_w = tl.load(w + at, mask=live, other=0.0)
-            to_end *= b_w
             tl.store(weights + place, b_w, mask=m)
+            if erasing is None:
+                to_end *= b_w
+        if erasing is not None:
+            tl.store(erasing + place, tl.exp2(b_L + b_H), mask=m)
         tl.store(decays + of_head, decay(L_end + H_end), mask=tl.ravel(m))
         tl.store(start + place, tl.exp2(b_L + b_H) * scale, mask=m)
         tl.store(end + place, to_end, mask=m)
@@ -122,7 +131,7 @@ def prepare(
                 b_L, b_H = tl.load(L + place), tl.zeros((C,), tl.float32)
                 if H is not None:
                     b_H += tl.load(H + place)
-                b_P *= _between(b_L, b_H)
+                b_P *= between_tokens(b_L, b_H)
             if weights is not None:
                 b_P *= tl.load(weights + place)[None, :]
             if sums is not None:
@@ -136,9 +145,10 @@ def compare(
     T, N, HV, size, scale, q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, do_b, do_t, do_h,
     K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, C: tl.constexpr,
     GQ: tl.constexpr, GK: tl.constexpr, GV: tl.constexpr, HEADS: tl.constexpr, PRECISION: tl.constexpr,
+    STRICT: tl.constexpr,
 ):  # fmt: skip
     """One program: of one chunk and HEADS heads that share q and k, D_ts w_s; with ``sums`` also what pairs
-    are to dg before it is summed, and to dw."""
+    are to dg before it is summed, and to dw. STRICT: of s < t alone, D_ts w_t."""
     pid = tl.program_id(0).to(tl.int64)
     slot, first_head = pid // (HV // HEADS), pid % (HV // HEADS) * HEADS
     _, i_b, first, length, c = chunk_of(slot, N, T, C, cu_seqlens)
@@ -174,15 +184,15 @@ def compare(
                 b_D = tl.dot(b_do, tl.trans(b_v), b_D, input_precision=PRECISION)
             if dnq is not None:
                 b_D += tl.load(dnq + token + i_h, mask=live, other=0.0)[:, None]
-            b_D = tl.where(row >= column, b_D * (_between(b_L, b_H) * scale), 0.0)
-            p_grads = pair_grads + of_head * C * C + row * C + column
-            tl.store(p_grads, (b_D * b_w[None, :]).to(pair_grads.dtype.element_ty))
+            b_D = tl.where(row > column if STRICT else row >= column, b_D * (between_tokens(b_L, b_H) * scale), 0.0)
+            b_W = b_w[:, None] if STRICT else b_w[None, :]
+            tl.store(pair_grads + of_head * C * C + row * C + column, (b_D * b_W).to(pair_grads.dtype.element_ty))
             if sums is not None:
                 b_D *= b_A
                 to_others = tl.where(row > column, b_D, 0.0)
-                by_writer = tl.sum(to_others, 0)
-                tl.store(sums + place, tl.sum(to_others * b_w[None, :], 1) - by_writer * b_w)
-                tl.store(sums + size + place, tl.sum(tl.where(row == column, b_D, 0.0), 1) + by_writer)
+                by_reader, by_writer = tl.sum(to_others * b_W, 1), tl.sum(to_others * b_W, 0)
+                tl.store(sums + place, by_reader - by_writer)
+                tl.store(sums + size + place, tl.sum(b_D, 1 if STRICT else 0))
 
 
 @triton.jit
@@ -191,34 +201,38 @@ def finish(
     T, N, HV, size, q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, do_b, do_t, do_h,
     K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, C: tl.constexpr,
     GQ: tl.constexpr, GK: tl.constexpr, GV: tl.constexpr, HEADS: tl.constexpr, PRECISION: tl.constexpr,
+    STRICT: tl.constexpr,
 ):  # fmt: skip
     """One program: of one chunk, HEADS heads that share q and k, and BK of the keys, the sum of the heads' dq or dk;
-    with ``sums`` also q_t·(S do_t) or k_t·(dS v_t) and ⟨S, dS⟩ of these keys."""
+    with ``sums`` also q_t·(S do_t) or k_t·(dS v_t) and ⟨S, dS⟩ of these keys. STRICT: the keys are the queries, too,
+    and to what dq has is added all that their reads are to it, but for dS, which has it already."""
     NK: tl.constexpr = (K + BK - 1) // BK
+    SIDES: tl.constexpr = 1 if STRICT else 2
     pid = tl.program_id(0)
-    i_k, block = pid // 2 % NK, (pid // (2 * NK)).to(tl.int64)
+    side, i_k, block = pid % SIDES, pid // SIDES % NK, (pid // (SIDES * NK)).to(tl.int64)
     slot, first_head = block // (HV // HEADS), block % (HV // HEADS) * HEADS
     _, i_b, first, length, c = chunk_of(slot, N, T, C, cu_seqlens)
     t, o_k = c * C + tl.arange(0, C), i_k * BK + tl.arange(0, BK)
-    token, live, part = i_b * T + first + t, t < length, (2 + i_k + pid % 2 * NK).to(tl.int64) * size
+    token, live, part = i_b * T + first + t, t < length, (2 + i_k + side * NK).to(tl.int64) * size
     p_q = q + i_b * q_b + first * q_t + (first_head // GQ) * q_h + t[:, None] * q_t + o_k[None, :]
     p_k = k + i_b * k_b + first * k_t + (first_head // GK) * k_h + t[:, None] * k_t + o_k[None, :]
     p_v = v + i_b * v_b + first * v_t + t[:, None] * v_t
     p_do = do + i_b * do_b + first * do_t + t[:, None] * do_t
     out = (token[:, None] * (HV // HEADS) + first_head // HEADS) * K + o_k[None, :]
     if c * C < length:
-        if pid % 2 == 0:
+        if side == 0:
             _side(
                 p_q, p_k, p_do, do_h, 1, start, pair_grads, states, norms, state_grads, norm_grads, dq + out,
                 dnq, sums, part, through, i_k, slot, first_head, live, token * HV, o_k, HV, NK,
-                K, V, BK, BV, C, HEADS, True, PRECISION,
+                K, V, BK, BV, C, HEADS, True, STRICT, PRECISION,
             )  # fmt: skip
-        else:
-            _side(
-                p_k, p_q, p_v, v_h, GV, end, pair_grads, state_grads, norm_grads, None, None, dk + out,
-                dnq, sums, part, None, i_k, slot, first_head, live, token * HV, o_k, HV, NK,
-                K, V, BK, BV, C, HEADS, False, PRECISION,
-            )  # fmt: skip
+        if not STRICT:  # noqa: SIM102 only the first is known when this is compiled
+            if side == 1:
+                _side(
+                    p_k, p_q, p_v, v_h, GV, end, pair_grads, state_grads, norm_grads, None, None, dk + out,
+                    dnq, sums, part, None, i_k, slot, first_head, live, token * HV, o_k, HV, NK,
+                    K, V, BK, BV, C, HEADS, False, STRICT, PRECISION,
+                )  # fmt: skip
 
 
 @triton.jit
@@ -226,13 +240,15 @@ def _side(
     p_own, p_other, p_value, value_h, GV, edge, pair_grads, states, norms, far_states, far_norms, p_grad,
     dnq, sums, part, through, i_k, slot, first_head, live, token, o_k, HV, NK: tl.constexpr,
     K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, C: tl.constexpr, HEADS: tl.constexpr,
-    READS: tl.constexpr, PRECISION: tl.constexpr,
+    READS: tl.constexpr, STRICT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """READS: own are the queries, with do, a and S; else the keys, with v, b and dS. The far states are the others."""
     o_c, o_v, m_k = tl.arange(0, C), tl.arange(0, BV), o_k < K
     m, row, column = live[:, None] & m_k[None, :], o_c[:, None], o_c[None, :]
     b_own, b_other = tl.load(p_own, mask=m, other=0.0), tl.load(p_other, mask=m, other=0.0)
     b_grad = tl.zeros((C, BK), tl.float32)
+    if STRICT:
+        b_grad += tl.load(p_grad, mask=m, other=0.0).to(tl.float32)
     for i in range(HEADS):
         i_h = first_head + i
         of_head = slot * HV + i_h
@@ -262,13 +278,17 @@ def _side(
         if through is not None:
             tl.store(through + of_head * NK + i_k, b_through)
         b_grad = tl.dot(b_D, b_other, b_grad + b_x * b_edge[:, None], input_precision=PRECISION)
+        if STRICT:
+            b_D = tl.load(pair_grads + of_head * C * C + column * C + row)
+            b_grad = tl.dot(b_D, b_other, b_grad, input_precision=PRECISION)
     tl.store(p_grad, b_grad.to(p_grad.dtype.element_ty), mask=m)
 
 
 @triton.jit
 def finish_gates(
-    g, start, L, H, weights, sums, through, dg, dw, cu_seqlens, T, N, HV, size, C: tl.constexpr, NK: tl.constexpr
-):
+    g, start, L, H, weights, sums, through, dg, dw, cu_seqlens, T, N, HV, size, C: tl.constexpr, NK: tl.constexpr,
+    STRICT: tl.constexpr,
+):  # fmt: skip
     """One program: dg and dw of one chunk and head, from what ``compare`` and ``finish`` left in ``sums``."""
     pid = tl.program_id(0).to(tl.int64)
     slot, i_h = pid // HV, pid % HV
@@ -280,19 +300,22 @@ def finish_gates(
         read, written, b_through = tl.zeros((C,), tl.float32), tl.zeros((C,), tl.float32), tl.zeros((), tl.float32)
         for i in range(NK):
             read += tl.load(sums + (2 + i) * size + place)
-            written += tl.load(sums + (2 + NK + i) * size + place)
-            b_through += tl.load(through + pid * NK + i)
+            if not STRICT:
+                written += tl.load(sums + (2 + NK + i) * size + place)
+                b_through += tl.load(through + pid * NK + i)
+        read *= tl.load(start + place)
         b_L, b_H = tl.load(L + place), tl.zeros((C,), tl.float32)
         if H is not None:
             b_H += tl.load(H + place)
         L_end, H_end = tl.sum(tl.where(last, b_L, 0.0), 0), tl.sum(tl.where(last, b_H, 0.0), 0)
         written *= tl.exp2(tl.minimum(L_end - b_L, 0.0) + (H_end - b_H))
         if dw is not None:
-            tl.store(dw + at, tl.load(sums + size + place) + written, mask=live)
+            tl.store(dw + at, tl.load(sums + size + place) + (read if STRICT else written), mask=live)
         if dg is not None:
             if weights is not None:
-                written *= tl.load(weights + place)
-            passes = tl.load(sums + place) + read * tl.load(start + place)
+                b_w = tl.load(weights + place)
+                read, written = (read * b_w, written) if STRICT else (read, written * b_w)
+            passes = tl.load(sums + place) + read
             # Summed from the end, which leaves rounding errors of what does not pass: where nothing does, afresh
             cut = tl.where(tl.load(g + at, mask=live, other=0.0) < NEGLIGIBLE, 1.0, 0.0)
             passes, cut = tl.associative_scan((tl.where(cut > 0, 0.0, passes), cut), 0, restart, reverse=True)
@@ -312,26 +335,29 @@ def products(q, k, HV, cu_seqlens) -> torch.Tensor:
 
 def prepared(q, k, g, w, scale, HV, cu_seqlens, norm=False) -> Prepared:
     """g, w (B, T, HV) float32, contiguous, or None."""
-    (B, T, H, _), C = q.shape, chunk_length(q.dtype)
+    chunks = cumulated(q, g, w, scale, HV, cu_seqlens)
+    sums = torch.empty_like(chunks.L) if norm else None
+    shared = sharing(HV, q.shape[2], k.shape[2])
+    pairs = _prepared(q, k, scale, HV, cu_seqlens, shared, chunks.L, chunks.H, chunks.weights, sums)
+    return chunks._replace(pairs=pairs, sums=sums)
+
+
+def cumulated(like, g, w, scale, HV, cu_seqlens, erases=False) -> Prepared:
+    """What depends on g and w alone, for products of ``like``'s dtype."""
+    (B, T), C = like.shape[:2], chunk_length(like.dtype)
     N, count = B if cu_seqlens is None else len(cu_seqlens) - 1, slots(B, T, C, cu_seqlens)
 
     def empty(*size, wanted=True):
-        return torch.empty(count, HV, *size, dtype=torch.float32, device=q.device) if wanted else None
+        return torch.empty(count, HV, *size, dtype=torch.float32, device=like.device) if wanted else None
 
-    decays, start, end, L = empty(), empty(C), empty(C), empty(C)
-    strong, weights, sums = (
-        empty(C, wanted=q.dtype == torch.float32),
-        empty(C, wanted=w is not None),
-        empty(C, wanted=norm),
-    )
+    decays, start, end, L, erasing = empty(), empty(C), empty(C), empty(C), empty(C, wanted=erases)
+    H, weights = empty(C, wanted=like.dtype == torch.float32), empty(C, wanted=w is not None)
     heads = min(16, triton.next_power_of_2(HV))
-    with on(q):
+    with on(like):
         cumulate[(count * triton.cdiv(HV, heads),)](
-            g, w, decays, start, end, L, strong, weights, cu_seqlens, T, N, HV, scale, C, heads
+            g, w, decays, start, end, L, H, weights, erasing, cu_seqlens, T, N, HV, scale, C, heads
         )
-    shared = sharing(HV, H, k.shape[2])
-    pairs = _prepared(q, k, scale, HV, cu_seqlens, shared, L, strong, weights, sums)
-    return Prepared(pairs, decays, start, end, sums, L, strong, weights)
+    return Prepared(None, decays, start, end, None, L, H, weights, erasing=erasing)
 
 
 def _prepared(q, k, scale, HV, cu_seqlens, heads, L=None, H=None, weights=None, sums=None) -> torch.Tensor:
@@ -346,36 +372,46 @@ def _prepared(q, k, scale, HV, cu_seqlens, heads, L=None, H=None, weights=None, 
     return pairs
 
 
-def finished(q, k, v, do, g, dnq, chunks: Prepared, left: Walked, right: Walked, scale, cu_seqlens, with_dg, with_dw):
+def finished(
+    q, k, v, do, g, dnq, chunks: Prepared, left: Walked, right: Walked | None, scale, cu_seqlens, with_dg, with_dw,
+    dq=None,
+):  # fmt: skip
     """dq, dk (B, T, ·, K), sums over heads that share them or some of these, dg and dw (B, T, HV) or None; ``left``
-    and ``right`` have the states at each chunk."""
-    (B, T, H, K), (HV, V), (count, _, C) = q.shape, do.shape[2:], chunks.L.shape
+    and ``right`` have the states at each chunk.
+
+    Without ``right``: of reads by the keys, q = k, before they are written, the weights being the readers'; their
+    gradients but for what is in ``right``'s are added to ``dq``; dk is None.
+    """
+    (B, T, H, K), (HV, V), (count, _, C), strict = q.shape, do.shape[2:], chunks.L.shape, right is None
     N, heads, BV = B if cu_seqlens is None else len(cu_seqlens) - 1, sharing(HV, H, k.shape[2]), chunk_tile(V, q.dtype)
     BK = min(max(16, triton.next_power_of_2(K)), 32 if q.dtype == torch.float32 else 128)
-    NK, size, sums, through = triton.cdiv(K, BK), count * HV * C, None, None
-    dq, dk = (written_later(cu_seqlens, B, T, HV // heads, K, dtype=q.dtype, device=q.device) for _ in range(2))
+    NK, size, sums, through, dk = triton.cdiv(K, BK), count * HV * C, None, None, None
+    if not strict:
+        dq, dk = (written_later(cu_seqlens, B, T, HV // heads, K, dtype=q.dtype, device=q.device) for _ in range(2))
     dg, dw = (
         written_later(cu_seqlens, B, T, HV, dtype=torch.float32, device=q.device) if wanted else None
         for wanted in (with_dg, with_dw)
     )
     if with_dg or with_dw:
-        sums = torch.empty(2 + 2 * NK, *chunks.L.shape, dtype=torch.float32, device=q.device)
-        through = torch.empty(count, HV, NK, dtype=torch.float32, device=q.device)
+        sums = torch.empty(2 + (1 if strict else 2) * NK, *chunks.L.shape, dtype=torch.float32, device=q.device)
+        through = None if strict else torch.empty(count, HV, NK, dtype=torch.float32, device=q.device)
     pair_grads = torch.empty_like(chunks.pairs)
-    decays = chunks.L, chunks.H, chunks.weights
+    start, decays = chunks.start, (chunks.L, chunks.H, chunks.weights)
+    edge = start * chunks.weights if strict else start
     strides = [x.stride(axis) for x in (q, k, v, do) for axis in range(3)]
-    shared = (C, HV // H, HV // k.shape[2], HV // v.shape[2], heads, precision(q.dtype))
+    shared = (C, HV // H, HV // k.shape[2], HV // v.shape[2], heads, precision(q.dtype), strict)
     with on(q):
         compare[(count * (HV // heads),)](
             q, k, v, do, dnq, *decays, pair_grads, sums, cu_seqlens, T, N, HV, size, scale, *strides,
             K, V, chunk_tile(K, q.dtype), BV, *shared,
         )  # fmt: skip
-        finish[(count * (HV // heads) * NK * 2,)](
-            q, k, v, do, dnq, chunks.start, chunks.end, pair_grads, left.states, left.norms, right.states, right.norms,
+        right = right or Walked()
+        finish[(count * (HV // heads) * NK * (1 if strict else 2),)](
+            q, k, v, do, dnq, edge, chunks.end, pair_grads, left.states, left.norms, right.states, right.norms,
             dq, dk, sums, through, cu_seqlens, T, N, HV, size, *strides, K, V, BK, BV, *shared,
         )  # fmt: skip
         if sums is not None:
             finish_gates[(count * HV,)](
-                g, chunks.start, *decays, sums, through, dg, dw, cu_seqlens, T, N, HV, size, C, NK, num_warps=1
+                g, start, *decays, sums, through, dg, dw, cu_seqlens, T, N, HV, size, C, NK, strict, num_warps=1
             )
     return dq, dk, dg, dw

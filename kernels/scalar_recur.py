@@ -66,7 +66,7 @@ def recur(
             carried, left = carry(m, rest, log_f)
             new = tl.maximum(tl.maximum(carried, b_i), LOWEST)
             rest = tl.where(carried > b_i, left, 0.0)
-            whole, part = in_two((log_f + (m - new)) * LOG2E)
+            whole, part = in_two(tl.maximum(log_f + (m - new), -1e4) * LOG2E)
             m, write = new, tl.exp(b_i - new)
             b_n = b_n * whole + (b_n * part + b_k * write)
             b_v *= write

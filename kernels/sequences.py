@@ -39,6 +39,8 @@ def chunk_of(slot, N, T, C: tl.constexpr, cu_seqlens):
             high = tl.where(begins <= slot, high, middle)
         i_b, first, length = tokens_of(i_n, T, cu_seqlens)
         c = slot - slot_of(i_n, i_b, first, T, C, cu_seqlens)
+        length = tl.where(c < 0, 0, length)  # before the first sequence
+        c = tl.maximum(c, 0)
     return i_n, i_b, first, length, c
 
 

@@ -37,19 +37,22 @@ def walk_tiles(states: int, T: int, K: int, V: int, dtype: torch.dtype, kernel: 
         return _instead[kernel, K, V]
     found = table().get((device_name(), kernel, str(dtype)[6:], K, V, bucket(states))) if table() else None
     if found is None:
-        return by_rule(states, T, K, V, dtype)
+        return by_rule(states, T, K, V, dtype, kernel)
     segments = found.SEGMENTS
     while segments > 1 and segments * LEAST * chunk_length(dtype) > T:
         segments //= 2
     return found._replace(SEGMENTS=segments)
 
 
-def by_rule(states: int, T: int, K: int, V: int, dtype: torch.dtype) -> WalkTiles:
+def by_rule(states: int, T: int, K: int, V: int, dtype: torch.dtype, kernel: str = "walk") -> WalkTiles:
     """The state's tile is in registers, 64 of each thread's: 16,384 numbers for 8 warps. Keys as wide as 256
     have half of that, and float32 an eighth: its products are three, and with more ptxas gives up on registers.
     """
     wide = dtype == torch.float32
     C, BK = chunk_length(dtype), max(16, triton.next_power_of_2(K))
+    if kernel == "delta":  # not yet timed; what compiles without spilling much
+        BV = max(16, min(triton.next_power_of_2(V), (2048 if wide else 8192) // BK))
+        return WalkTiles(BK, BV, 1, 8, 1) if BK > 128 and not wide else WalkTiles(BK, BV, 1, 4, 3)
     BV = max(16, min(triton.next_power_of_2(V), (2048 if wide else 16384) // BK))
     warps = 8 if BV * BK >= 16384 else 4
     programs, segments = states * triton.cdiv(V, BV) * warps // 8, 1

@@ -1,4 +1,4 @@
-"""The walk over chunks that the whole family shares, forward and backward, one decay a head or one a key channel.
+"""The walk over chunks that all rules that add share, forward and backward, one decay a head or one a key channel.
 
 Inside the chunks everything has been prepared (:mod:`kernels.scalar_chunks`, :mod:`kernels.channel_chunks`), so that
 a step, from one chunk of C tokens to the next, is three products:
@@ -179,13 +179,15 @@ class Walked(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """What a walk needs of each chunk, float32 but for P, in this module's letters.
+    """What a walk needs of each chunk, float32 but for the squares and q and k, in the walks' letters.
 
-    pairs       P (slots, HV, C, C)
-    decays      d (slots, HV) or, with one for each key, (slots, HV, K)
-    start, end  a and b (slots, HV, C), where they are not in q and k
-    sums        of each row of P (slots, HV, C), for a normaliser
-    L, H, weights    (slots, HV, C) too, for the gradients: see :mod:`kernels.scalar_chunks`
+    pairs          P (slots, HV, C, C)
+    decays         d (slots, HV) or, with one for each key, (slots, HV, K)
+    start, end     a and b (slots, HV, C), where they are not in q and k
+    sums           of each row of P (slots, HV, C), for a normaliser
+    L, H, weights  (slots, HV, C) too: see :mod:`kernels.scalar_chunks`
+    inverse        X (slots, HV, C, C), of rules that correct
+    erasing        a' (slots, HV, C), or with a decay for each key, decayed, what is erased at, e (B, T, HV, K)
     """
 
     pairs: torch.Tensor
@@ -196,6 +198,8 @@ class Prepared(NamedTuple):
     L: torch.Tensor | None = None
     H: torch.Tensor | None = None
     weights: torch.Tensor | None = None
+    inverse: torch.Tensor | None = None
+    erasing: torch.Tensor | None = None
 
 
 def run(

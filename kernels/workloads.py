@@ -56,7 +56,8 @@ class Workload:
 
     draw       (sizes, draws) -> its inputs by name
     call       (function, tensors) -> what it returns, the outputs first
-    written    names of inputs as large as the outputs: what must be written at least
+    written    names of inputs as large as the outputs, times ``steps``: what must be written at least
+    steps      writes that a token takes
     verified   the operator of ``kernels.verify`` whose cases are this function's
     """
 
@@ -68,6 +69,7 @@ class Workload:
     written: tuple[str, ...]
     verified: str
     passes: tuple[str, ...] = ("forward", "forward+backward")
+    steps: int = 1
 
     def inputs(self, sizes: Sizes, device, dtype: torch.dtype, seed: int = 0) -> Tensors:
         return self.draw(sizes, Draws(device, dtype, seed))
@@ -75,7 +77,10 @@ class Workload:
     def bytes_moved(self, tensors: Tensors, which: str) -> int:
         """Each input read once and each output written once; the backward pass reads the inputs again, and the
         incoming gradient, and writes a gradient for each input."""
-        read, written = sum(map(held, tensors.values())), sum(held(tensors[name]) for name in self.written)
+        read, written = (
+            sum(map(held, tensors.values())),
+            sum(held(tensors[name]) for name in self.written) // self.steps,
+        )
         return read + written + (2 * read + written if which == "forward+backward" else 0)
 
     def flops(self, sizes: Sizes, which: str) -> int:
@@ -151,6 +156,23 @@ def _by_channel(s: Sizes, r: Draws) -> Tensors:
     return _qkv(s, r) | {"g": r.log_decay(s["B"], s["T"], s["H"], s["K"])}
 
 
+def _beta(draw: Callable) -> Callable:
+    return lambda s, r: draw(s, r) | {"beta": torch.sigmoid(r.float32(s["B"], s["T"], s["H"]))}
+
+
+def _two_steps(s: Sizes, r: Draws) -> Tensors:
+    """DeltaProduct's: two keys, values and strengths a token."""
+    drawn = _beta(_by_head)(s | {"T": 2 * s["T"]}, r)
+    return drawn | {name: drawn[name][:, ::2].contiguous() for name in "qg"}
+
+
+def _erase_and_write(s: Sizes, r: Draws) -> Tensors:
+    gates = {"b": s["K"], "w": s["V"]}
+    return _by_channel(s, r) | {
+        n: torch.sigmoid(r.float32(s["B"], s["T"], s["H"], D)).to(r.dtype) for n, D in gates.items()
+    }
+
+
 def _mlstm(s: Sizes, r: Draws) -> Tensors:
     gates = s["B"], s["T"], s["H"]
     return _qkv(s, r) | {"i": r.float32(*gates), "f": r.float32(*gates) + 3}
@@ -211,6 +233,14 @@ def _decoded(function, tensors):
     return function(*given, initial_state=state, output_final_state=True)
 
 
+def _product(function, tensors):
+    return function(**tensors, num_householder=2)
+
+
+def _decoded_by_name(function, tensors):
+    return function(**tensors, output_final_state=True)
+
+
 def _mlstm_decoded(function, tensors):
     *given, S, n, m = tensors.values()
     return function(*given, initial_state=(S, n, m), output_final_state=True)
@@ -250,6 +280,12 @@ def _fla(path: str, call: Callable) -> Peer:
     return Peer(f"fla.ops.{path}", "fla-core", call)
 
 
+_DELTA = {
+    "delta_rule": _beta(_qkv),
+    "gated_delta_rule": _beta(_by_head),
+    "kda": _beta(_by_channel),
+    "gdn2": _erase_and_write,
+}
 _CHUNK_OF = dict(call=_in_order, written=("v",), shapes=_CHUNKED)
 _DECODE_OF = dict(passes=("decode",))
 WORKLOADS = [
@@ -288,6 +324,39 @@ WORKLOADS = [
         peer=Peer("mamba_ssm.ops.triton.ssd_combined.mamba_chunk_scan_combined", "mamba-ssm", _chunk_scan),
         written=("x",),
         verified="mamba_chunk_scan_combined",
+    ),
+    *(
+        Workload(
+            f"chunk_{name}",
+            draw=draw,
+            peer=_fla(f"{name}.chunk_{name}", _in_order),
+            verified=f"chunk_{name}",
+            **_CHUNK_OF,
+        )
+        for name, draw in _DELTA.items()
+    ),
+    Workload(
+        "chunk_gated_delta_product",
+        draw=_two_steps,
+        call=_product,
+        peer=_fla("gated_delta_product.chunk_gated_delta_product", _product),
+        written=("v",),
+        steps=2,
+        shapes=(_HEADLINE,),
+        verified="chunk_gated_delta_product",
+    ),
+    *(
+        Workload(
+            f"fused_recurrent_{name}",
+            shapes=_DECODE,
+            draw=_with_state(draw),
+            call=_decoded_by_name,
+            peer=_fla(f"{name}.fused_recurrent_{name}", _decoded_by_name),
+            written=("v", "initial_state"),
+            verified=f"fused_recurrent_{name}",
+            **_DECODE_OF,
+        )
+        for name, draw in _DELTA.items()
     ),
     Workload(
         "fused_recurrent_simple_gla",

@@ -59,7 +59,7 @@ def fresh(tmp_path, monkeypatch):
 def test_ours_runs_and_returns_what_is_counted(workload):
     workload = tiny(workload)
     inputs = workload.inputs(workload.shapes[0], "cpu", torch.float32)
-    sizes = [inputs[name].numel() for name in workload.written]
+    sizes = [inputs[name].numel() // workload.steps for name in workload.written]
     returned = workload.call(getattr(kernels, workload.name), inputs)
     o, *states = returned if isinstance(returned, tuple) else (returned,)
     written = [o, *(x for s in states for x in (s if isinstance(s, tuple) else (s,)) if x is not None)]
@@ -385,7 +385,7 @@ def test_what_there_is_not(given, words, capsys):
 
 
 def test_the_plan():
-    assert sum(len(shapes) for _, shapes in bench.plan([], [], False)) == 4 * 7 + 1 + 4 * 4
+    assert sum(len(shapes) for _, shapes in bench.plan([], [], False)) == 8 * 7 + 2 + 8 * 4
     assert all(shapes == [w.shapes[0]] for w, shapes in bench.plan([], [], True))
     chosen = bench.plan(["chunk_gla", "chunk_simple_gla"], ["b2t8192", "B8 T1024"], False)
     assert [(w.name, [s["B"] for s in shapes]) for w, shapes in chosen] == [

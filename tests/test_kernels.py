@@ -362,18 +362,27 @@ def test_cu_seqlens_may_be_strided(name):
     assert torch.equal(plain, every_other)
 
 
-@pytest.mark.parametrize("name", ["chunk_simple_gla", "chunk_gla", "chunk_mlstm", "fused_recurrent_gla"])
-def test_tokens_of_no_sequence_read_zero(name):
-    """A row may be padded behind its last sequence: outputs and gradients there are 0."""
-    shape, operator = Shape(T=40, H=1, HV=1, K=16, V=16, lengths=(13, 20)), BY_NAME[name]
+@pytest.mark.parametrize("ends", [[0, 13, 33], [70, 83, 103]])
+@pytest.mark.parametrize(
+    "name",
+    ["chunk_simple_gla", "chunk_gla", "chunk_mlstm", "fused_recurrent_gla", "chunk_gated_delta_rule", "chunk_gdn2"],
+)
+def test_tokens_of_no_sequence_read_zero(name, ends):
+    """A row may be padded behind its last sequence and before its first: outputs and gradients there are 0."""
+    shape, operator = Shape(T=110, H=1, HV=1, K=16, V=16, lengths=(13, 20)), BY_NAME[name]
     inputs = {key: x.float().requires_grad_() for key, x in drawn(operator, shape=shape).items()}
-    o, state = operator.ours(inputs, shape, torch.tensor([0, 13, 33]))
-    parts = list(state.values()) if isinstance(state, dict) else [state]
-    found = torch.autograd.grad(o.sum() + sum(x.sum() for x in parts), list(inputs.values()), allow_unused=True)
-    assert not o[:, 33:].any()
+    with verify.nan_filled():
+        o, state = operator.ours(inputs, shape, torch.tensor(ends))
+        parts = list(state.values()) if isinstance(state, dict) else [state]
+        loss = o.sum() + sum(x.sum() for x in parts)
+        found = torch.autograd.grad(loss, list(inputs.values()), allow_unused=True)
+    none = torch.ones(110, dtype=torch.bool)
+    none[ends[0] : ends[-1]] = False
+    assert not o[:, none].any()
     for key, gradient in zip(inputs, found):
-        if inputs[key].shape[:2] == (1, 40) and gradient is not None:
-            assert not gradient[:, 33:].any(), key
+        if inputs[key].shape[:2] == (1, 110) and gradient is not None:
+            assert not gradient[:, none].any(), key
+            assert gradient[:, ~none].isfinite().all(), key
 
 
 def test_strong_decays_of_any_size_cost_no_digits():

@@ -94,12 +94,14 @@ def test_packed_sequences_through_the_kernel(rule):
 
 
 def test_the_table_names_the_kernel():
-    assert (ROOT / "kernels/walk.py").exists()
+    assert {rule.name for rule in RULES.values() if rule not in WITH_KERNEL} == {"rwkv-7"}
     for rule in RULES.values():
-        assert rule.kernel_file == ("kernels/walk.py" if rule in WITH_KERNEL else None), rule.name
+        walk = "kernels/delta_walk.py" if rule.family == "delta" else "kernels/walk.py"
+        assert (ROOT / walk).exists()
+        assert rule.kernel_file == (walk if rule in WITH_KERNEL else None), rule.name
 
 
 def test_a_rule_without_a_kernel_says_so():
-    rule = RULES["deltanet"]
+    rule = RULES["rwkv-7"]
     with pytest.raises(NotImplementedError, match=rule.missing["kernel"]):
         rule.kernel(*ladder.stream(rule, 3, dtype=torch.float32))

@@ -17,7 +17,7 @@ CORRECT = r"\mathbf I - \beta_t \mathbf k_t \mathbf k_t^\top"
 CORRECTED = r"\beta_t \mathbf k_t \mathbf v_t^\top"
 DIAG = r"\operatorname{diag}(\boldsymbol\alpha_t)"
 
-NO_KERNEL = {"kernel": "this repository has no Triton kernel yet for rules that correct"}
+NO_KERNEL = {"kernel": "the Triton kernels erase where they write, and after the decay"}
 NEVER = "no: every eigenvalue is 1"
 SHRINKS = "no: it shrinks, or keeps, every direction"
 DELTA_READS = "The error is taken against the decayed state, and the new write is not decayed."

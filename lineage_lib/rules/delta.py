@@ -38,7 +38,7 @@ DELTANET = Rule(
     inputs=(Q, K, V, BETA),
     recurrent=reference.naive_recurrent_delta_rule,
     lower=lowering.delta_rule,
-    missing=NO_KERNEL,
+    public="chunk_delta_rule",
     note="Keys have unit length.",
 )
 
@@ -61,7 +61,7 @@ GATED_DELTANET = Rule(
     inputs=(Q, K, V, G_HEAD, BETA),
     recurrent=reference.naive_recurrent_gated_delta_rule,
     lower=lowering.gated_delta_rule,
-    missing=NO_KERNEL,
+    public="chunk_gated_delta_rule",
     note=DELTA_READS,
 )
 
@@ -84,7 +84,7 @@ KDA = Rule(
     inputs=(Q, K, V, G_CHANNEL, BETA),
     recurrent=reference.naive_recurrent_kda,
     lower=lowering.gated_delta_rule,
-    missing=NO_KERNEL,
+    public="chunk_kda",
     note=DELTA_READS + " The two factors do not commute.",
 )
 
@@ -111,7 +111,7 @@ GDN2 = Rule(
     inputs=(Q, K, V, G_CHANNEL, Input("b", "B T HV K", "gate"), Input("w", "B T HV V", "gate")),
     recurrent=reference.naive_recurrent_gdn2,
     lower=lowering.gdn2,
-    missing=NO_KERNEL,
+    public="chunk_gdn2",
     note="b = w = β is KDA. " + DELTA_READS,
 )
 
@@ -186,6 +186,6 @@ DELTA_PRODUCT = Rule(
     options={"num_householder": 2},
     substeps=2,
     erases=2,
-    missing=NO_KERNEL,
+    public="chunk_gated_delta_product",
     note="n = 1 is Gated DeltaNet. The table counts n = 2.",
 )

@@ -98,6 +98,7 @@ class Rule:
     options             keyword arguments of the rule with the values that tests and figures use
     substeps            writes, and places of the time axis, that a token takes in the recurrence
     erases              for the delta family: how many of them read what they erase
+    public              the function of ``kernels`` that is the rule, where it is not lowered to one that adds
     missing             form -> why the rule does not have it
     note                what a reader of the table should know besides
     """
@@ -128,6 +129,7 @@ class Rule:
     options: dict[str, Any] = field(default_factory=dict)
     substeps: int = 1
     erases: int = 1
+    public: str = ""
     missing: dict[str, str] = field(default_factory=dict)
     note: str = ""
 
@@ -167,7 +169,9 @@ class Rule:
     @property
     def kernel_file(self) -> str | None:
         """The Triton kernel that carries the rule over its chunks, in the repository; None without one."""
-        return "kernels/walk.py" if "kernel" in self.forms else None
+        if "kernel" not in self.forms:
+            return None
+        return "kernels/delta_walk.py" if self.public else "kernels/walk.py"
 
     def kernel(
         self,
@@ -178,11 +182,18 @@ class Rule:
         cu_seqlens: Tensor | None = None,
         **options,
     ) -> tuple[Tensor, Any]:
-        """The kernel form: the recurrence the rule is lowered to, in Triton and float32."""
-        from kernels.family import run_lowered  # which needs Triton
+        """The kernel form, in Triton: the rule's own function, in the values' dtype, or the recurrence that it is
+        lowered to, in float32."""
+        import kernels  # which needs Triton
+        from kernels.family import run_lowered
 
         if "kernel" not in self.forms:
             raise NotImplementedError(f"{self.title}: {self.missing['kernel']}")
+        if self.public:
+            return getattr(kernels, self.public)(
+                *tensors, **options, scale=scale, initial_state=initial_state, output_final_state=output_final_state,
+                cu_seqlens=cu_seqlens,
+            )  # fmt: skip
         low = self.lowered(*tensors, scale=scale, initial_state=initial_state, cu_seqlens=cu_seqlens, **options)
         o, state = low.finish(*run_lowered(low))
         return o.to(self._values(tensors).dtype), state if output_final_state else None
