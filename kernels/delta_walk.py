@@ -14,7 +14,8 @@ The gradients are a walk from the last chunk to the first, of five products agai
     dS ← d ⊙ dS + Σ_t a_t q_t do_tᵀ − Σ_t a'_t β_t e_t y_tᵀ
 
 One program has the float32 state of one sequence, head and tile of the values in registers, values × keys, so that it,
-u and v' are left operands, which never leave them: none of what one product hands to the next crosses shared memory.
+u and v' are left operands. With 4 warps and 64 values these never leave the registers on Hopper, and none of what one
+product hands to the next crosses shared memory.
 The tiles' table may split a sequence into segments, where that gives too few programs for a GPU. What a segment makes
 of the state that enters it is S Φ + Z: a first pass walks from S = 0 for Z and, as more values, all of them 0, from
 S = 1 for Φ.

@@ -18,9 +18,9 @@ the states' gradients are to the keys is in the first already.
 
 Forward: ``cumulate`` sums the log-decays, ``prepare`` makes P. Backward, once the walks have kept S and dS:
 ``compare`` makes D and what pairs of tokens are to dg and dw, ``finish`` dq, dk and what the states are to dg and dw,
-``finish_gates`` these two. As one kernel the last three were slower: products, sums over tokens and scans take turns,
-each waiting for the other, and registers have room for few programs. Heads that share q and k, up to 8, share a
-program: q kᵀ is made once, and their dq and dk are summed.
+``finish_gates`` these two. In one kernel products, sums over tokens and scans would take turns, each waiting for the
+other, and registers would have room for few programs. Heads that share q and k, up to 8, share a program: q kᵀ is made
+once, and their dq and dk are summed.
 
 Every exponential is of a sum of log-decays from the chunk's start, L, or of a difference of two. In float32 strong
 decays are summed apart, as H, in whole numbers of base 2, which are exact in any order: with them in one sum, what
