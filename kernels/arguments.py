@@ -104,6 +104,17 @@ def over_group(gradient: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return gradient.unflatten(2, (H, HV // H)).sum(3, dtype=torch.float32).to(like.dtype)
 
 
+def states_of(q, v, s0, with_state, v_first, cu_seqlens) -> dict:
+    """What a walk is told of states, (N, HV, K, V) or with ``v_first`` (N, HV, V, K): ``s_in`` in float32 or None,
+    ``s_out`` to be written, if one is wanted, and how far a key and a value are apart in both."""
+    (B, _, _, K), (HV, V), s_out = q.shape, v.shape[2:], None
+    if with_state:
+        N = B if cu_seqlens is None else len(cu_seqlens) - 1
+        s_out = torch.empty(N, HV, *((V, K) if v_first else (K, V)), dtype=torch.float32, device=q.device)
+    s_in = None if s0 is None else s0.float().contiguous()
+    return dict(s_in=s_in, s_out=s_out, s_strides=(1, K) if v_first else (V, 1), cu_seqlens=cu_seqlens)
+
+
 def written_later(cu_seqlens, *shape, **how) -> torch.Tensor:
     """An empty tensor for a kernel to write; zeros where tokens may belong to no packed sequence."""
     return (torch.empty if cu_seqlens is None else torch.zeros)(*shape, **how)

@@ -3,7 +3,7 @@
 import torch
 
 from kernels import channel_chunks, delta_recur, delta_walk, walk
-from kernels.arguments import Sizes, in_dtype_of, last_contiguous, not_offered, over_group
+from kernels.arguments import Sizes, in_dtype_of, last_contiguous, not_offered, over_group, states_of
 from kernels.delta import activated, decay_of, of_length_one
 
 
@@ -113,17 +113,11 @@ class ChannelDelta(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q, k, v, g, b, w, scale, s0, cu_seqlens, with_state, v_first, by_token):
-        (B, _, _, K), (HV, V) = q.shape, v.shape[2:]
         q, k, v = map(last_contiguous, (q, k, v))
-        g, s0 = (None if x is None else x.float().contiguous() for x in (g, s0))
+        g = g.float().contiguous()
         b, w = b.contiguous(), None if w is None else w.contiguous()
         write = b if w is None else w
-        s_out = None
-        if with_state:
-            N = B if cu_seqlens is None else len(cu_seqlens) - 1
-            s_out = torch.empty(N, HV, *((V, K) if v_first else (K, V)), dtype=torch.float32, device=q.device)
-        strides = (1, K) if v_first else (V, 1)
-        state = dict(s_in=s0, s_out=s_out, s_strides=strides, cu_seqlens=cu_seqlens)
+        state = states_of(q, v, s0, with_state, v_first, cu_seqlens)
         kept = ()
         if by_token:
             o = delta_recur.run(q, k, v, g, b, write, scale=scale, **state)
@@ -132,10 +126,10 @@ class ChannelDelta(torch.autograd.Function):
             chunks = channel_chunks.prepared(q, k, L, H, scale, cu_seqlens, erase=b)
             o = delta_walk.run(chunks[0], chunks[1], v, chunks[2], write=write, **state).o
             kept = (L, H, *chunks[:2], *chunks[2])
-        ctx.save_for_backward(q, k, v, g if by_token else None, b, w, s0, cu_seqlens, *kept)
-        ctx.scale, ctx.strides = scale, strides
+        ctx.save_for_backward(q, k, v, g if by_token else None, b, w, state["s_in"], cu_seqlens, *kept)
+        ctx.scale, ctx.strides = scale, state["s_strides"]
         ctx.set_materialize_grads(False)
-        return o, s_out
+        return o, state["s_out"]
 
     @staticmethod
     @torch.autograd.function.once_differentiable

@@ -4,7 +4,7 @@ the chunks, :mod:`kernels.walk` across them."""
 import torch
 
 from kernels import channel_chunks, scalar_recur, walk
-from kernels.arguments import Sizes, in_dtype_of, last_contiguous, not_offered, over_group
+from kernels.arguments import Sizes, in_dtype_of, last_contiguous, not_offered, over_group, states_of
 
 
 def chunk_gla(
@@ -63,14 +63,8 @@ class ChannelDecay(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q, k, v, g, scale, s0, cu_seqlens, with_state, v_first, by_token):
-        (B, _, _, K), (HV, V) = q.shape, v.shape[2:]
         q, k, v = map(last_contiguous, (q, k, v))
-        g, s0 = (None if x is None else x.float().contiguous() for x in (g, s0))
-        s_out = None
-        if with_state:
-            N = B if cu_seqlens is None else len(cu_seqlens) - 1
-            s_out = torch.empty(N, HV, *((V, K) if v_first else (K, V)), dtype=torch.float32, device=q.device)
-        state = dict(s_in=s0, s_out=s_out, s_strides=(1, K) if v_first else (V, 1), cu_seqlens=cu_seqlens)
+        g, state = g.float().contiguous(), states_of(q, v, s0, with_state, v_first, cu_seqlens)
         if by_token:
             o, kept = scalar_recur.run(q, k, v, g, scale=scale, **state), ()
         else:
@@ -78,10 +72,10 @@ class ChannelDecay(torch.autograd.Function):
             chunks = channel_chunks.prepared(q, k, L, H, scale, cu_seqlens)
             o = walk.run(chunks[0], chunks[1], v, chunks[2], **state).o
             kept = (L, H, *chunks[:2], chunks[2].pairs, chunks[2].decays)
-        ctx.save_for_backward(q, k, v, g if by_token else None, s0, cu_seqlens, *kept)
+        ctx.save_for_backward(q, k, v, g if by_token else None, state["s_in"], cu_seqlens, *kept)
         ctx.scale, ctx.strides = scale, state["s_strides"]
         ctx.set_materialize_grads(False)
-        return o, s_out
+        return o, state["s_out"]
 
     @staticmethod
     @torch.autograd.function.once_differentiable

@@ -5,7 +5,7 @@ import functools
 import torch
 
 from kernels import scalar_chunks, scalar_recur, walk
-from kernels.arguments import Sizes, in_dtype_of, last_contiguous, not_offered, over_group
+from kernels.arguments import Sizes, in_dtype_of, last_contiguous, not_offered, over_group, states_of
 from lineage_lib.reference import retention_log_decay
 
 
@@ -92,24 +92,18 @@ class ScalarDecay(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q, k, v, g, w, scale, s0, cu_seqlens, with_state, v_first, by_token):
-        (B, _, _, K), (HV, V) = q.shape, v.shape[2:]
         q, k, v = map(last_contiguous, (q, k, v))
-        g, w, s0 = (None if x is None else x.float().contiguous() for x in (g, w, s0))
-        s_out = None
-        if with_state:
-            N = B if cu_seqlens is None else len(cu_seqlens) - 1
-            s_out = torch.empty(N, HV, *((V, K) if v_first else (K, V)), dtype=torch.float32, device=q.device)
-        strides = (1, K) if v_first else (V, 1)
-        state = dict(s_in=s0, s_out=s_out, s_strides=strides, cu_seqlens=cu_seqlens)
+        g, w = (None if x is None else x.float().contiguous() for x in (g, w))
+        state = states_of(q, v, s0, with_state, v_first, cu_seqlens)
         if by_token:
             o, chunks = scalar_recur.run(q, k, v, g, w, scale=scale, **state), ()
         else:
-            chunks = scalar_chunks.prepared(q, k, g, w, scale, HV, cu_seqlens)
+            chunks = scalar_chunks.prepared(q, k, g, w, scale, v.shape[2], cu_seqlens)
             o = walk.run(q, k, v, chunks, **state).o
-        ctx.save_for_backward(q, k, v, g, w, s0, cu_seqlens, *chunks)
-        ctx.scale, ctx.strides = scale, strides
+        ctx.save_for_backward(q, k, v, g, w, state["s_in"], cu_seqlens, *chunks)
+        ctx.scale, ctx.strides = scale, state["s_strides"]
         ctx.set_materialize_grads(False)
-        return o, s_out
+        return o, state["s_out"]
 
     @staticmethod
     @torch.autograd.function.once_differentiable
