@@ -3,16 +3,18 @@
     P_ts = scale Σ_i q_ti k_si exp(g_{s+1,i} + … + g_ti), s ≤ t       qd_t = scale q_t ⊙ exp(g from the start to t)
     d = exp(g of the whole chunk)                                     kd_s = k_s ⊙ exp(g after s to the end)
 
-No product of matrices has a decay for each pair in it, so the exponential is split at a point between s and t. Halves:
-of a span of tokens the later half reads from the earlier, split where they meet, so that both factors are at most 1;
-each half is such a span in turn, down to blocks of R = 16. Within a block one split in its middle does for all pairs
-where no channel decays by more than 2^64 on the way; where one does (a reset, say), halves go on down to single tokens.
+No product of matrices has a decay for each pair in it, so the exponential is split at a point between s and t. Where
+no channel decays by more than 2^64 from the chunk's middle, that does for all pairs. Else halves: of a span of tokens
+the later half reads from the earlier, split where they meet, so that both factors are at most 1; each half is such a
+span in turn, down to blocks of R = 16. Within a block one split in its middle does, if it is mild in the same sense;
+where it is not (a reset, say), halves go on down to single tokens.
 
 How far a token is from a split is the difference of two cumulative sums of log-decays from the chunk's start, L. They
 are exact next to a reset, too: in 16 bits because float32's rounding of a few hundred is far below that of the inputs,
 in float32 because strong decays are summed apart in whole numbers of base 2, H. The gradient of a step's log-decay is
 all that passes it: for one split, readers after the step, or writers before it, between it and the end of their half;
-sums of one kind, products with a matrix of zeros and ones. Within a block they are readers less writers after the step.
+sums of one kind, products with a matrix of zeros and ones. Where one split does for a span they are readers less
+writers after the step.
 
     dP_ts = do_t·v_s       dqd = S do       dkd = dS v       dd = Σ_v S ⊙ dS
 
@@ -41,6 +43,7 @@ from kernels.tiles import chunk_length, chunk_tile
 from kernels.walk import Prepared, Walked, precision
 
 R = 16  # rows of a block
+ERASED_TILE = 32  # channels: with more, both sides and the gate would not fit into registers
 BLOCK_LEVELS = tl.constexpr(4)  # halves that a block would have, 8 to 1
 MILD = tl.constexpr(64.0)  # 2^64 and 2^-64 leave float32 room for the numbers they multiply
 
@@ -87,9 +90,41 @@ def _distance(p_L, p_H, row, split, left, stride, o_k, m_k):
 
 
 @triton.jit
-def _reads(reader, writer):
-    """Whether the half ``reader`` is the later one of a span, and ``writer`` the earlier."""
-    return (reader % 2 == 1) & (writer == reader - 1)
+def _steps(p_L, p_H, C: tl.constexpr, R: tl.constexpr, LEVELS: tl.constexpr, left, stride, o_k, m_k):
+    """How far each row is from the chunk's middle; how many splits it takes, the chunk's, its halves' and so on; and
+    whether the last is that of whole spans, so mild that factors above 1 do no harm."""
+    row = tl.arange(0, C)
+    D = _distance(p_L, p_H, row, row * 0 + C // 2 - 1, left, stride, o_k, m_k)
+    n, mild = tl.full((), 1, tl.int32), tl.max(tl.abs(D)) <= MILD
+    if not mild:
+        of_block = _distance(p_L, p_H, row, row // R * R + R // 2 - 1, left, stride, o_k, m_k)
+        mild = tl.max(tl.abs(of_block)) <= MILD
+        n = tl.where(mild, LEVELS - BLOCK_LEVELS + 1, LEVELS)
+    return D, n, mild
+
+
+@triton.jit
+def _seen(later, earlier, half, whole):
+    """Whether token ``later`` is in the second half of a span and ``earlier`` in its first; with ``whole`` both only in
+    it, one after the other."""
+    across = (later // half % 2 == 1) & (earlier // half == later // half - 1)
+    return tl.where(whole, (later // (2 * half) == earlier // (2 * half)) & (later > earlier), across)
+
+
+@triton.jit
+def _gate(p_gate, m, o_k, live, EK: tl.constexpr):
+    """Of each row and channel, or of each row."""
+    if EK > 1:
+        gate = tl.load(p_gate + o_k[None, :], mask=m, other=0.0)
+    else:
+        gate = tl.load(p_gate, mask=live[:, None], other=0.0)
+    return gate.to(tl.float32)
+
+
+@triton.jit
+def _factors(D):
+    """What rows that read and rows that write are multiplied by, as far as it is wanted of those that do not."""
+    return tl.exp2(tl.minimum(D, MILD)), tl.exp2(tl.minimum(-D, MILD))
 
 
 @triton.jit
@@ -99,74 +134,90 @@ def prepare(
     K: tl.constexpr, BK: tl.constexpr, C: tl.constexpr, R: tl.constexpr, LEVELS: tl.constexpr, GROUP: tl.constexpr,
     EK: tl.constexpr, PRECISION: tl.constexpr, INVERSE: tl.constexpr,
 ):  # fmt: skip
-    """One program: one chunk and head. With ``erase``, (B, T, HV, EK), EK 1 or K, also of the keys times it, before
-    they are written: (1 + T)⁻¹, T_ts = what e_t reads of k_s, s < t."""
-    pid = tl.program_id(0).to(tl.int64)
+    """One program: of one chunk and head, P, or with ``erase``, (B, T, HV, EK), EK 1 or K, also (1 + T)⁻¹, T_ts = what
+    the keys times it, before they are written, read of k_s, s < t: then each by a program of its own."""
+    SIDES: tl.constexpr = 1 if erase is None else 2
+    pid = tl.program_id(0).to(tl.int64) // SIDES
     slot, i_h = pid // HV, pid % HV
     _, i_b, first, length, c = chunk_of(slot, N, T, C, cu_seqlens)
-    DTYPE: tl.constexpr = q.dtype.element_ty
-    # 2^±64 is beyond float16's range, not bfloat16's; TF32 would cut float16's products short, not round them
-    WIDE: tl.constexpr = tl.bfloat16 if q.dtype.element_ty == tl.bfloat16 else tl.float32
-    EXACT: tl.constexpr = "tf32x3" if q.dtype.element_ty == tl.float16 else PRECISION
-    row, stride, left = tl.arange(0, C), HV * K, (length - c * C).to(tl.int32)
-    begin, t = ((i_b * T + first + c * C) * HV + i_h) * K, c * C + row
+    row, left = tl.arange(0, C), (length - c * C).to(tl.int32)
+    begin, t, square = ((i_b * T + first + c * C) * HV + i_h) * K, c * C + row, row[:, None] * C + row[None, :]
     p_q = q + i_b * q_b + first * q_t + (i_h // GROUP) * q_h + t[:, None] * q_t
     p_k = k + i_b * k_b + first * k_t + (i_h // GROUP) * k_h + t[:, None] * k_t
-    p_L, p_H, reader, writer = L + begin, H, row[:, None], row[None, :]
+    p_L, p_H = L + begin, H
     if H is not None:
         p_H = H + begin
     if left > 0:
-        b_P, b_T = tl.zeros((C, C), tl.float32), tl.zeros((C, C), tl.float32)
-        for k0 in range(0, K, BK):
-            o_k = k0 + tl.arange(0, BK)
-            m_k = o_k < K
-            m, at = (row < left)[:, None] & m_k[None, :], row[:, None] * stride + o_k[None, :]
-            b_q = tl.load(p_q + o_k[None, :], mask=m, other=0.0)
-            b_k = tl.load(p_k + o_k[None, :], mask=m, other=0.0)
-            b_L, b_H = _sums(p_L, p_H, tl.minimum(row, left - 1)[:, None] * stride + o_k[None, :], m_k)
-            tl.store(q_decayed + begin + at, (b_q * (tl.exp2(b_L + b_H) * scale)).to(DTYPE), mask=m)
-            D = _distance(p_L, p_H, row * 0 + C - 1, row, left, stride, o_k, m_k)
-            tl.store(k_decayed + begin + at, (b_k * tl.exp2(D)).to(DTYPE), mask=m)
-            if erase is not None:
-                p_erase = erase + ((i_b * T + first + t) * HV + i_h)[:, None] * EK + (o_k[None, :] if EK > 1 else 0)
-                b_e = b_k * tl.load(p_erase, mask=m, other=0.0).to(tl.float32)
-                tl.store(e_decayed + begin + at, (b_e * tl.exp2(b_L + b_H)).to(DTYPE), mask=m)
-            L_end, H_end = _sums(p_L, p_H, (tl.minimum(C, left) - 1) * stride + o_k[None, :], m_k)
-            tl.store(decays + pid * K + o_k[None, :], decay(L_end + H_end), mask=m_k[None, :])
-            # From the middle of the block, positive before it
-            D = _distance(p_L, p_H, row, row // R * R + R // 2 - 1, left, stride, o_k, m_k)
-            mild = tl.max(tl.abs(D)) <= MILD
-            if mild:
-                q_D, k_D = (b_q * (tl.exp2(D) * scale)).to(WIDE), (b_k * tl.exp2(-D)).to(WIDE)
-                b_A = tl.dot(q_D, tl.trans(k_D), input_precision=EXACT)
-                b_P += tl.where((reader // R == writer // R) & (reader >= writer), b_A, 0.0)
-                if erase is not None:
-                    b_A = tl.dot((b_e * tl.exp2(D)).to(WIDE), tl.trans(k_D), input_precision=EXACT)
-                    b_T += tl.where((reader // R == writer // R) & (reader > writer), b_A, 0.0)
-            else:
-                own = tl.sum(b_q.to(tl.float32) * b_k.to(tl.float32), 1) * scale
-                b_P += tl.where(reader == writer, own[:, None], 0.0)
-            for level in range(LEVELS if not mild else LEVELS - BLOCK_LEVELS):
-                half = (C // 2) >> level
-                D = _distance(p_L, p_H, row, (row // half | 1) * half - 1, left, stride, o_k, m_k)
-                factor = tl.exp2(-tl.abs(D))
-                q_D, k_D = (b_q * (factor * scale)).to(DTYPE), (b_k * factor).to(DTYPE)
-                b_A = tl.dot(q_D, tl.trans(k_D), input_precision=PRECISION)
-                b_P += tl.where(_reads(reader // half, writer // half), b_A, 0.0)
-                if erase is not None:
-                    b_A = tl.dot((b_e * factor).to(DTYPE), tl.trans(k_D), input_precision=PRECISION)
-                    b_T += tl.where(_reads(reader // half, writer // half), b_A, 0.0)
-        if erase is not None:
-            b_X = inverse_of(b_T, C, LEVELS, INVERSE)
-            tl.store(inverse + pid * C * C + reader * C + writer, b_X.to(DTYPE))
-        tl.store(pairs + pid * C * C + reader * C + writer, b_P.to(DTYPE))
+        if tl.program_id(0) % SIDES == 0:
+            b_P = _pairs(
+                p_q, p_k, None, q_decayed + begin, k_decayed + begin, decays + pid * K, p_L, p_H, left, HV * K, scale,
+                K, BK, C, R, LEVELS, EK, PRECISION,
+            )  # fmt: skip
+            tl.store(pairs + pid * C * C + square, b_P.to(pairs.dtype.element_ty))
+        if erase is not None:  # noqa: SIM102 only this is known when this is compiled
+            if tl.program_id(0) % SIDES == 1:
+                p_erase = erase + ((i_b * T + first + t) * HV + i_h)[:, None] * EK
+                b_T = _pairs(
+                    p_k, p_k, p_erase, e_decayed + begin, None, None, p_L, p_H, left, HV * K, 1.0,
+                    K, BK, C, R, LEVELS, EK, PRECISION,
+                )  # fmt: skip
+                b_X = inverse_of(b_T, C, LEVELS, INVERSE)
+                tl.store(inverse + pid * C * C + square, b_X.to(inverse.dtype.element_ty))
 
 
 @triton.jit
-def _passing(p_E, x, C: tl.constexpr, PARTS: tl.constexpr):
-    """E x, E of zeros and ones: for bfloat16's sake of x in parts of 8 digits, one where nothing cancels."""
-    o_c = tl.arange(0, C)
-    b_E = tl.load(p_E + o_c[:, None] * C + o_c[None, :])
+def _pairs(
+    p_r, p_k, p_erase, r_decayed, k_decayed, decays, p_L, p_H, left, stride, scale,
+    K: tl.constexpr, BK: tl.constexpr, C: tl.constexpr, R: tl.constexpr, LEVELS: tl.constexpr, EK: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """What each row r reads of the keys, times scale, of those not after it; with ``p_erase``, which is multiplied to
+    r, of those before it. r from the chunk's start is stored, and if wanted k to its end and the decay of it all."""
+    DTYPE: tl.constexpr = r_decayed.dtype.element_ty
+    # 2^±64 is beyond float16's range, not bfloat16's; TF32 would cut float16's products short, not round them
+    WIDE: tl.constexpr = tl.bfloat16 if r_decayed.dtype.element_ty == tl.bfloat16 else tl.float32
+    EXACT: tl.constexpr = "tf32x3" if r_decayed.dtype.element_ty == tl.float16 else PRECISION
+    row = tl.arange(0, C)
+    reader, writer = row[:, None], row[None, :]
+    b_P = tl.zeros((C, C), tl.float32)
+    for k0 in range(0, K, BK):
+        o_k = k0 + tl.arange(0, BK)
+        m_k = o_k < K
+        m, at = (row < left)[:, None] & m_k[None, :], row[:, None] * stride + o_k[None, :]
+        b_r = tl.load(p_r + o_k[None, :], mask=m, other=0.0).to(tl.float32) * scale
+        b_k = tl.load(p_k + o_k[None, :], mask=m, other=0.0)
+        if p_erase is not None:
+            b_r *= _gate(p_erase, m, o_k, row < left, EK)
+        D, n, mild = _steps(p_L, p_H, C, R, LEVELS, left, stride, o_k, m_k)
+        L_end, H_end = _sums(p_L, p_H, (tl.minimum(C, left) - 1) * stride + o_k[None, :], m_k)
+        if n == 1:
+            r_D, k_D = b_r * tl.exp2(D), b_k * tl.exp2(-D)
+            b_A = tl.dot(r_D.to(WIDE), tl.trans(k_D.to(WIDE)), input_precision=EXACT)
+            b_P += tl.where(reader > writer if p_erase is not None else reader >= writer, b_A, 0.0)
+            L_mid, H_mid = _sums(p_L, p_H, (tl.minimum(C // 2, left) - 1) * stride + o_k[None, :], m_k)
+            r_D, k_D = r_D * tl.exp2(L_mid + H_mid), k_D * tl.exp2((L_end - L_mid) + (H_end - H_mid))
+        else:
+            for step in range(n):
+                half = (C // 2) >> step
+                D = _distance(p_L, p_H, row, (row // half | 1) * half - 1, left, stride, o_k, m_k)
+                reads, writes = _factors(D)
+                b_A = tl.dot((b_r * reads).to(WIDE), tl.trans((b_k * writes).to(WIDE)), input_precision=EXACT)
+                b_P += tl.where(_seen(reader, writer, half, mild & (step == n - 1)), b_A, 0.0)
+            if p_erase is None:  # of a token by itself
+                own = tl.sum(b_r * b_k.to(tl.float32), 1)
+                b_P += tl.where(reader == writer, own[:, None], 0.0)
+            b_L, b_H = _sums(p_L, p_H, tl.minimum(row, left - 1)[:, None] * stride + o_k[None, :], m_k)
+            r_D, k_D = b_r * tl.exp2(b_L + b_H), b_k * tl.exp2((L_end - b_L) + (H_end - b_H))
+        tl.store(r_decayed + at, r_D.to(DTYPE), mask=m)
+        if k_decayed is not None:
+            tl.store(k_decayed + at, k_D.to(DTYPE), mask=m)
+            tl.store(decays + o_k[None, :], decay(L_end + H_end), mask=m_k[None, :])
+    return b_P
+
+
+@triton.jit
+def _product(b_E, x, PARTS: tl.constexpr):
+    """E x; for bfloat16's sake of x in parts of 8 digits, two where a sum of such products cancels."""
     if b_E.dtype == tl.float32:
         total = tl.dot(b_E, x, input_precision="tf32x3")
     else:
@@ -181,8 +232,7 @@ def _passing(p_E, x, C: tl.constexpr, PARTS: tl.constexpr):
 def _side(
     b_dg, p_own, own_scale, p_other, other_scale, p_do, p_S, pair_grads, steps, p_L, p_H, left, stride, o_k, m_k,
     K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, C: tl.constexpr, R: tl.constexpr,
-    LEVELS: tl.constexpr, READER: tl.constexpr, STRICT: tl.constexpr, DTYPE: tl.constexpr, WIDE: tl.constexpr,
-    EXACT: tl.constexpr, PRECISION: tl.constexpr,
+    LEVELS: tl.constexpr, READER: tl.constexpr, STRICT: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The gradients of one side, q as readers or k as writers, and what they are to the decays' added to b_dg."""
     row, o_v = tl.arange(0, C), tl.arange(0, BV)
@@ -198,35 +248,30 @@ def _side(
             b_d = tl.dot(b_do, b_S, b_d, input_precision=PRECISION)
     own = tl.load(p_own + o_k[None, :], mask=m, other=0.0)
     other = tl.load(p_other + o_k[None, :], mask=m, other=0.0)
+    D, n, mild = _steps(p_L, p_H, C, R, LEVELS, left, stride, o_k, m_k)
     if READER:
         b_L, b_H = _sums(p_L, p_H, tl.minimum(row, left - 1)[:, None] * stride + o_k[None, :], m_k)
         b_d *= tl.exp2(b_L + b_H)
     else:
         b_d *= tl.exp2(_distance(p_L, p_H, row * 0 + C - 1, row, left, stride, o_k, m_k))
     if p_S is not None:
-        b_dg += _passing(steps + (0 if READER else C * C), b_d * own.to(tl.float32) * own_scale, C, 1)
+        b_E = tl.load(steps + ((0 if READER else C * C) + reader * C + writer))
+        b_dg += _product(b_E, b_d * own.to(tl.float32) * own_scale, 1)
     if not STRICT:  # of a token by itself
         b_d += tl.load(pair_grads + row * C + row).to(tl.float32)[:, None] * other * other_scale
-    # From the middle of the block, positive before it
-    D = _distance(p_L, p_H, row, row // R * R + R // 2 - 1, left, stride, o_k, m_k)
-    mild = tl.max(tl.abs(D)) <= MILD
-    p_A = pair_grads + (reader * C + writer if READER else writer * C + reader)
-    if mild:
-        factor, inverse = tl.exp2(D if READER else -D), tl.exp2(-D if READER else D)
-        seen = (reader > writer) if READER else (reader < writer)
-        b_A = tl.load(p_A, mask=(reader // R == writer // R) & seen, other=0.0).to(WIDE)
-        b_x = tl.dot(b_A, (other * (inverse * other_scale)).to(WIDE), input_precision=EXACT) * factor
+    for step in range(n):
+        half, last = (C // 2) >> step, mild & (step == n - 1)
+        if step > 0:
+            D = _distance(p_L, p_H, row, (row // half | 1) * half - 1, left, stride, o_k, m_k)
+        reads, writes = _factors(D if READER else -D)
+        seen = _seen(reader, writer, half, last) if READER else _seen(writer, reader, half, last)
+        p_A = pair_grads + (reader * C + writer if READER else writer * C + reader)
+        b_A = tl.load(p_A, mask=seen, other=0.0).to(WIDE)
+        b_x = _product(b_A, other * (writes * other_scale), 2) * reads
         b_d += b_x
-        b_dg += _passing(steps + 2 * C * C, b_x * own.to(tl.float32) * (own_scale if READER else -own_scale), C, 2)
-    for level in range(LEVELS if not mild else LEVELS - BLOCK_LEVELS):
-        half = (C // 2) >> level
-        D = _distance(p_L, p_H, row, (row // half | 1) * half - 1, left, stride, o_k, m_k)
-        factor = tl.exp2(-tl.abs(D))
-        seen = _reads(reader // half, writer // half) if READER else _reads(writer // half, reader // half)
-        b_A = tl.load(p_A, mask=seen, other=0.0)
-        b_x = tl.dot(b_A, (other * (factor * other_scale)).to(DTYPE), input_precision=PRECISION) * factor
-        b_d += b_x
-        b_dg += _passing(steps + (3 + level) * C * C, b_x * own.to(tl.float32) * own_scale, C, 1)
+        sign = 1.0 if READER else tl.where(last, -1.0, 1.0)
+        b_E = tl.load(steps + (2 + 2 * step + tl.where(last, 1, 0)) * C * C + (reader * C + writer))
+        b_dg += _product(b_E, b_x * own.to(tl.float32) * (own_scale * sign), 2)
     return b_d, b_dg
 
 
@@ -249,7 +294,6 @@ def finish(
     _, i_b, first, length, c = chunk_of(slot, N, T, C, cu_seqlens)
     DTYPE: tl.constexpr = q.dtype.element_ty
     WIDE: tl.constexpr = tl.bfloat16 if q.dtype.element_ty == tl.bfloat16 else tl.float32
-    EXACT: tl.constexpr = "tf32x3" if q.dtype.element_ty == tl.float16 else PRECISION
     row, o_k, o_v = tl.arange(0, C), tl.program_id(0) % NK * BK + tl.arange(0, BK), tl.arange(0, BV)
     stride, left, m_k = HV * K, (length - c * C).to(tl.int32), o_k < K
     begin, t = ((i_b * T + first + c * C) * HV + i_h) * K, c * C + row
@@ -268,8 +312,7 @@ def finish(
         b_dg = tl.zeros((C, BK), tl.float32)
         m, at = (row < left)[:, None] & m_k[None, :], row[:, None] * stride + o_k[None, :]
         if STRICT:
-            p_erase = erase + (token * HV + i_h)[:, None] * EK + (o_k[None, :] if EK > 1 else 0)
-            reads = -tl.load(p_erase, mask=m, other=0.0).to(tl.float32)
+            reads = -_gate(erase + (token * HV + i_h)[:, None] * EK, m, o_k, row < left, EK)
             if dg is not None:
                 b_dg += tl.load(dg + begin + at, mask=m, other=0.0)
         else:
@@ -283,19 +326,19 @@ def finish(
             b_dg += through[None, :] * tl.exp2(L_end + H_end)
         b_q, b_dg = _side(
             b_dg, p_q, reads, p_k, 1.0, p_do, p_S, p_dP, steps, p_L, p_H, left, stride, o_k, m_k,
-            K, V, BK, BV, C, R, LEVELS, True, STRICT, DTYPE, WIDE, EXACT, PRECISION,
+            K, V, BK, BV, C, R, LEVELS, True, STRICT, WIDE, PRECISION,
         )  # fmt: skip
         if not STRICT:
             tl.store(dq + begin + at, (b_q * scale).to(DTYPE), mask=m)
         b_d, b_dg = _side(
             b_dg, p_k, 1.0, p_q, reads, p_v, p_dS, p_dP, steps, p_L, p_H, left, stride, o_k, m_k,
-            K, V, BK, BV, C, R, LEVELS, False, STRICT, DTYPE, WIDE, EXACT, PRECISION,
+            K, V, BK, BV, C, R, LEVELS, False, STRICT, WIDE, PRECISION,
         )  # fmt: skip
         if STRICT:
             b_d += b_q * reads + tl.load(dk + begin + at, mask=m, other=0.0).to(tl.float32)
             b_q *= -tl.load(p_k + o_k[None, :], mask=m, other=0.0).to(tl.float32)
             if EK > 1:
-                tl.store(d_erase + begin + at, b_q, mask=m)
+                tl.store(d_erase + begin + at, b_q.to(d_erase.dtype.element_ty), mask=m)
             else:
                 tl.store(d_erase + (token * HV + i_h) * NK + tl.program_id(0) % NK, tl.sum(b_q, 1), mask=row < left)
         tl.store(dk + begin + at, b_d.to(DTYPE), mask=m)
@@ -306,12 +349,13 @@ def finish(
 @functools.cache
 def passing_steps(C: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """(matrices, C, C), [t, i] = 1 where what i reads or writes passes step t: of what enters the chunk, of what leaves
-    it, of what is read in the rest of a block; across a split, the chunk's, its halves' and so on. Kept."""
+    it; then for the chunk, its halves and so on, across its middle, and of what is read in the rest of it. Kept."""
     t, i = torch.arange(C)[:, None], torch.arange(C)[None, :]
-    found = [i >= t, i < t, (i >= t) & (t // R == i // R)]
+    found = [i >= t, i < t]
     for level in range(C.bit_length() - 1):
         half = C // 2 >> level
         found.append(torch.where(t // half % 2 == 1, i >= t, i < t) & (t // half == i // half))
+        found.append((i >= t) & (t // (2 * half) == i // (2 * half)))
     return torch.stack(found).to(device, dtype)
 
 
@@ -335,7 +379,7 @@ def prepared(q, k, L, H, scale, cu_seqlens, erase=None):
     e_decayed, inverse = (None, None) if erase is None else (torch.empty_like(k_decayed), torch.empty_like(pairs))
     decays = torch.empty(count, HV, K, dtype=torch.float32, device=q.device)
     with on(q):
-        prepare[(count * HV,)](
+        prepare[(count * HV * (1 if erase is None else 2),)](
             q, k, erase, L, H, q_decayed, k_decayed, e_decayed, pairs, inverse, decays, cu_seqlens, T, N, HV, scale,
             *q.stride()[:3], *k.stride()[:3], K, chunk_tile(K, q.dtype), C, R, C.bit_length() - 1, HV // q.shape[2],
             K if erase is not None and erase.ndim == 4 else 1, precision(q.dtype), inverse_precision(q.dtype),
@@ -353,17 +397,18 @@ def finished(q, k, v, do, L, H, left: Walked, right: Walked, scale, cu_seqlens, 
 
 
 def erased(k, v, do, erase, L, H, left: Walked, dk, dg, cu_seqlens):
-    """The gradient of ``erase`` (B, T, HV) or (B, T, HV, K); to dk and dg is added what is theirs of the reads that
-    are taken away before a write, whose gradients are −do. v is what was written."""
-    (B, T, HV, K), NK = L.shape, triton.cdiv(L.shape[3], chunk_length(k.dtype))
-    d_erase = written_later(cu_seqlens, B, T, HV, K if erase.ndim == 4 else NK, dtype=torch.float32, device=k.device)
+    """The gradient of ``erase``, (B, T, HV) in float32 or (B, T, HV, K) in its dtype; to dk and dg is added what is
+    theirs of the reads that are taken away before a write, whose gradients are −do. v is what was written."""
+    (B, T, HV, K), NK = L.shape, triton.cdiv(L.shape[3], ERASED_TILE)
+    size, dtype = (K, erase.dtype) if erase.ndim == 4 else (NK, torch.float32)
+    d_erase = written_later(cu_seqlens, B, T, HV, size, dtype=dtype, device=k.device)
     _finish(k, k, v, do, erase, L, H, left.states, None, None, dk, dg, d_erase, 1.0, cu_seqlens)
     return d_erase if erase.ndim == 4 else d_erase.sum(-1)
 
 
 def _finish(q, k, v, do, erase, L, H, states, state_grads, dq, dk, dg, d_erase, scale, cu_seqlens):
     (B, T, HV, K), V, C = L.shape, v.shape[-1], chunk_length(q.dtype)
-    N, BK = B if cu_seqlens is None else len(cu_seqlens) - 1, chunk_length(q.dtype)
+    N, BK = B if cu_seqlens is None else len(cu_seqlens) - 1, C if erase is None else ERASED_TILE
     pair_grads = scalar_chunks.products(do, v, HV, cu_seqlens)
     steps = passing_steps(C, torch.bfloat16 if q.dtype == torch.bfloat16 else torch.float32, q.device)
     with on(q):

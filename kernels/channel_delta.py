@@ -151,7 +151,8 @@ class ChannelDelta(torch.autograd.Function):
         left, right = walk.Walked(states=states), walk.Walked(states=state_grads)
         dq, dk, dg = channel_chunks.finished(q, k, u, do, L, H, left, right, ctx.scale, cu_seqlens, True)
         db = channel_chunks.erased(k, u, y, b, L, H, left, dk, dg, cu_seqlens)
-        dv, dw = (y * (b[..., None] if w is None else w)).to(v.dtype), y.float() * v
         if w is None:
-            db, dw = db + dw.sum(-1), None
+            (dv, db), dw = delta_walk.write_gradients(y, v, b, db), None
+        else:
+            dv, dw = delta_walk.write_gradients(y, v, w)
         return over_group(dq, q), over_group(dk, k), over_group(dv, v), dg, db, dw, None, ds0, *[None] * 4

@@ -208,6 +208,5 @@ class ScalarDelta(torch.autograd.Function):
             k, k, u, y, g, None, erased, left, None, 1.0, cu_seqlens, ctx.needs_input_grad[3], True, dq=dk
         )  # fmt: skip
         dg = None if dg is None else dg + more
-        dbeta = (y.float() * v).sum(-1) - read
-        dv = (y * beta[..., None]).to(v.dtype)
+        dv, dbeta = delta_walk.write_gradients(y, v, beta, read, -1.0)
         return over_group(dq, q), over_group(dk, k), over_group(dv, v), dg, dbeta, None, ds0, *[None] * 4

@@ -58,7 +58,7 @@ def run(q, k, v, g, b, w, *, scale, s_in=None, s_out=None, s_strides=(), cu_seql
     (B, T, H, K), (HV, V) = q.shape, v.shape[2:]
     N, w = B if cu_seqlens is None else len(cu_seqlens) - 1, b if w is None else w
     o = written_later(cu_seqlens, B, T, HV, V, dtype=v.dtype, device=v.device)
-    BV, warps = recur_tiles(N * HV, V)
+    BV, warps = recur_tiles(N * HV, V, correcting=True)
     strides = [x.stride(axis) for x in (q, k, v) for axis in range(3)]
     s_k, s_v = s_strides or (V, 1)
     with on(v):

@@ -14,11 +14,13 @@ The gradients are a walk from the last chunk to the first, of five products agai
     dS ← d ⊙ dS + Σ_t a_t q_t do_tᵀ − Σ_t a'_t β_t e_t y_tᵀ
 
 One program has the float32 state of one sequence, head and tile of the values in registers, values × keys, so that it,
-u and v' are left operands. With 4 warps and 64 values these never leave the registers on Hopper, and none of what one
-product hands to the next crosses shared memory.
-The tiles' table may split a sequence into segments, where that gives too few programs for a GPU. What a segment makes
-of the state that enters it is S Φ + Z: a first pass walks from S = 0 for Z and, as more values, all of them 0, from
-S = 1 for Φ.
+u and v' are left operands: none is a transposed result of a product. v, tokens × values in memory, comes to values ×
+tokens by a product with 1, since a copy would cross shared memory between barriers.
+Where that gives too few programs for a GPU, a sequence is split into segments. What a segment makes of the state that
+enters it is S Φ + Z: a first pass walks from S = 0 for Z and, as more values, all of them 0, from S = 1 for Φ.
+
+Bytes a token, head and 16-bit element, K = V = 128: q, k and v read, a row of P and of X, and o written, 1.3 KB; each
+tile of values reads q, k, P and X once more, through the L2 cache.
 """
 
 from typing import NamedTuple
@@ -27,9 +29,10 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels import tiles as table
 from kernels.arguments import on, written_later
 from kernels.sequences import slot_of, slots, tokens_of
-from kernels.tiles import chunk_length, walk_tiles
+from kernels.tiles import WalkTiles, chunk_length
 from kernels.walk import Prepared, precision
 
 
@@ -88,55 +91,65 @@ def walk(
     i_b, first, length = tokens_of(i_n, T, cu_seqlens)
     o_c, o_k, o_v = tl.arange(0, C), tl.arange(0, BK), i_v * BV + tl.arange(0, BV)
     m_k, m_v = o_k < K, o_v < V
-    p_q = q + i_b * q_b + first * q_t + (i_h // GQ) * q_h + o_k[None, :]
-    p_k = k + i_b * k_b + first * k_t + (i_h // GQ) * k_h + o_k[None, :]
-    p_v = v + i_b * v_b + first * v_t + (i_h // GV) * v_h + o_v[:, None]
+    far = o_c[:, None].to(tl.int64)  # strides may be large
+    at_q, at_k, at_v = far * q_t + o_k[None, :], far * k_t + o_k[None, :], far * v_t + o_v[None, :]
+    at_o = o_c[None, :] * (HV * V) + o_v[:, None]
+    q += i_b * q_b + first * q_t + (i_h // GQ) * q_h
+    k += i_b * k_b + first * k_t + (i_h // GQ) * k_h
+    v += i_b * v_b + first * v_t + (i_h // GV) * v_h
     token, slot = (i_b * T + first) * HV + i_h, slot_of(i_n, i_b, first, T, C, cu_seqlens)
     tile = i_nh * K * V + o_k[None, :] * s_k + o_v[:, None] * s_v
     own_tile = o_v[:, None] * K + o_k[None, :]  # in memory of our own: values × keys
     m_tile = m_k[None, :] & m_v[:, None]
     o_d = o_k if BY_KEY else o_k * 0
+    # What is loaded tokens × values comes to values × tokens by a product, which crosses no barrier as a copy would
+    one = tl.where(tl.arange(0, BV)[:, None] == tl.arange(0, BV)[None, :], 1.0, 0.0).to(v.dtype.element_ty)
 
     b_S = _entering(s_in, tile, local, i_nh * SEGMENTS, i_s, o_k, o_v, K, V, SEGMENTS, LAST_PASS)
     n = tl.cdiv(length, C)
     per = tl.cdiv(n, SEGMENTS)
     for c in tl.range(i_s * per, tl.minimum((i_s + 1) * per, n), num_stages=STAGES):
-        t = (c * C + o_c).to(tl.int64)
-        live = t < length
-        chunk, m_t = (slot + c) * HV + i_h, live[:, None] & m_k[None, :]
-        b_k = tl.load(p_k + t[:, None] * k_t, mask=m_t, other=0.0)
-        b_v = tl.load(p_v + t[None, :] * v_t, mask=live[None, :] & m_v[:, None], other=0.0)
+        live, chunk, now = o_c < (length - c * C).to(tl.int32), (slot + c) * HV + i_h, token + c * C * HV
+        m_t = live[:, None] & m_k[None, :]
+        m_x = live[:, None] & m_v[None, :]
+        b_k = tl.load(k + c * C * k_t + at_k, mask=m_t, other=0.0)
+        b_v = tl.load(v + c * C * v_t + at_v, mask=m_x, other=0.0)
         b_M = tl.load(inverse + chunk * C * C + o_c[None, :] * C + o_c[:, None])  # transposed, as P is
         b_d = tl.load(decays + chunk * D + o_d, mask=m_k, other=0.0) if BY_KEY else tl.load(decays + chunk)
         b_e = b_k
         if e is not None:
-            b_e = tl.load(e + (token + t[:, None] * HV) * K + o_k[None, :], mask=m_t, other=0.0)
+            b_e = tl.load(e + now * K + (o_c[:, None] * (HV * K) + o_k[None, :]), mask=m_t, other=0.0)
         if LAST_PASS and states is not None:
             tl.store(states + chunk * K * V + own_tile, b_S.to(states.dtype.element_ty), mask=m_tile)
         b_16 = b_S.to(b_k.dtype)
         b_u = tl.dot(b_16, tl.trans(b_e), input_precision=PRECISION)
         if erasing is not None:
             b_u *= tl.load(erasing + chunk * C + o_c)[None, :]
-        b_x = b_v.to(tl.float32)
-        if write is not None:
-            p_write = write + (token + t[None, :] * HV) * WV + (o_v[:, None] if WV > 1 else 0)
-            b_x *= tl.load(p_write, mask=live[None, :] & m_v[:, None], other=0.0).to(tl.float32)
-        b_u = b_x - b_u
+        if write is None:
+            b_u = tl.dot(one, tl.trans(b_v), -b_u, input_precision=PRECISION)
+        else:
+            b_x = tl.dot(one, tl.trans(b_v), input_precision=PRECISION)
+            if WV == 1:
+                b_x *= tl.load(write + now + o_c * HV, mask=live, other=0.0).to(tl.float32)[None, :]
+            else:
+                b_w = tl.load(write + now * V + (o_c[:, None] * (HV * V) + o_v[None, :]), mask=m_x, other=0.0)
+                b_x *= tl.dot(one, tl.trans(b_w.to(b_v.dtype)), input_precision=PRECISION)
+            b_u = b_x - b_u
         if beta is not None:
             b_u *= tl.load(beta + chunk * C + o_c)[None, :]
         b_u = tl.dot(b_u.to(b_k.dtype), b_M, input_precision=PRECISION)
-        at, m_o = (token + t[None, :] * HV) * V + o_v[:, None], live[None, :] & m_v[:, None]
+        m_o = live[None, :] & m_v[:, None]
         if LAST_PASS:
             if corrected is not None:
-                tl.store(corrected + at, b_u.to(corrected.dtype.element_ty), mask=m_o)
+                tl.store(corrected + now * V + at_o, b_u.to(corrected.dtype.element_ty), mask=m_o)
             if o is not None:
-                b_q = tl.load(p_q + t[:, None] * q_t, mask=m_t, other=0.0)
+                b_q = tl.load(q + c * C * q_t + at_q, mask=m_t, other=0.0)
                 b_P = tl.load(pairs + chunk * C * C + o_c[None, :] * C + o_c[:, None])
                 b_o = tl.dot(b_16, tl.trans(b_q), input_precision=PRECISION)
                 if inward is not None:
                     b_o *= tl.load(inward + chunk * C + o_c)[None, :]
                 b_o = tl.dot(b_u.to(b_k.dtype), b_P, b_o, input_precision=PRECISION)
-                tl.store(o + at, b_o.to(o.dtype.element_ty), mask=m_o)
+                tl.store(o + now * V + at_o, b_o.to(o.dtype.element_ty), mask=m_o)
         if outward is not None:
             b_u *= tl.load(outward + chunk * C + o_c)[None, :]
         b_S *= b_d[None, :] if BY_KEY else b_d
@@ -228,9 +241,8 @@ def run(
     (B, T, _, K), V = k.shape, v.shape[-1]
     HV, C = chunks.decays.shape[1], chunk_length(v.dtype)
     N = B if cu_seqlens is None else len(cu_seqlens) - 1
-    tiles = walk_tiles(N * HV, T if cu_seqlens is None else -(-T // N), K, V, v.dtype, "delta")
     by_key = chunks.decays.ndim == 3
-    stages = min(2, tiles.STAGES) if by_key else tiles.STAGES  # e takes the room of the third
+    tiles = tiles_of(N * HV, T if cu_seqlens is None else -(-T // N), K, V, v.dtype, by_key, False)
     o, corrected = (
         written_later(cu_seqlens, B, T, HV, V, dtype=v.dtype, device=v.device) if wanted else None
         for wanted in (read, keep)
@@ -245,10 +257,19 @@ def run(
                 q, k, v, e, chunks.weights, write, chunks.pairs, chunks.inverse, chunks.start, erasing, chunks.end,
                 chunks.decays, s_in, local, o, corrected, states, s_out, cu_seqlens, T, HV, *strides, s_k, s_v,
                 K, V, tiles.BK, tiles.BV, C, tiles.SEGMENTS, HV // k.shape[2], HV // v.shape[2],
-                V if write is not None and write.ndim == 4 else 1, by_key, last, stages, precision(v.dtype),
+                V if write is not None and write.ndim == 4 else 1, by_key, last, tiles.STAGES, precision(v.dtype),
                 num_warps=tiles.WARPS,
             )  # fmt: skip
     return Corrected(o, corrected, states)
+
+
+KERNELS = ("delta", "delta_back", "delta_by_key", "delta_by_key_back")  # in the tiles' table
+
+
+def tiles_of(states, T, K, V, dtype, by_key: bool, back: bool) -> WalkTiles:
+    tiles = table.walk_tiles(states, T, K, V, dtype, KERNELS[2 * by_key + back])
+    # Such keys in float32 fit into registers no more, and fetched ahead not into shared memory either
+    return tiles._replace(STAGES=1) if dtype == torch.float32 and tiles.BK > 128 else tiles
 
 
 def _passes(tiles, states, K, V, device):
@@ -264,8 +285,7 @@ def run_back(q, k, do, chunks: Prepared, *, s_in=None, s_out=None, s_strides=(),
     """y_t, the gradient of β_t (v_t − …), as ``values``, and the gradients of the states that leave the chunks."""
     (B, T, _, K), (HV, V), C = k.shape, do.shape[2:], chunk_length(do.dtype)
     N, by_key = B if cu_seqlens is None else len(cu_seqlens) - 1, chunks.decays.ndim == 3
-    tiles = walk_tiles(N * HV, T if cu_seqlens is None else -(-T // N), K, V, do.dtype, "delta")
-    stages = min(2, tiles.STAGES) if by_key else tiles.STAGES
+    tiles = tiles_of(N * HV, T if cu_seqlens is None else -(-T // N), K, V, do.dtype, by_key, True)
     y = written_later(cu_seqlens, B, T, HV, V, dtype=do.dtype, device=do.device)
     states = torch.empty(slots(B, T, C, cu_seqlens), HV, V, K, dtype=do.dtype, device=do.device)
     strides = [x.stride(axis) for x in (q, k, do) for axis in range(3)]
@@ -276,7 +296,47 @@ def run_back(q, k, do, chunks: Prepared, *, s_in=None, s_out=None, s_strides=(),
             walk_back[(grid,)](
                 q, k, do, e, chunks.weights, chunks.pairs, chunks.inverse, chunks.start, erasing, chunks.end,
                 chunks.decays, s_in, local, y, states, s_out, cu_seqlens, T, HV, *strides, s_k, s_v,
-                K, V, tiles.BK, tiles.BV, C, tiles.SEGMENTS, HV // k.shape[2], by_key, last, stages,
+                K, V, tiles.BK, tiles.BV, C, tiles.SEGMENTS, HV // k.shape[2], by_key, last, tiles.STAGES,
                 precision(do.dtype), num_warps=tiles.WARPS,
             )  # fmt: skip
     return Corrected(None, y, states)
+
+
+@triton.jit
+def finish_write(
+    y, v, write, more, dv, d_write, rows, T, HV, v_b, v_t, v_h, sign,
+    V: tl.constexpr, BV: tl.constexpr, ROWS: tl.constexpr, GV: tl.constexpr, WV: tl.constexpr,
+):  # fmt: skip
+    """One program: dv and the gradient of ``write`` of ROWS heads and tokens, with ``more`` times ``sign`` added."""
+    row, o_v = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), tl.arange(0, BV)
+    live, i_h, i_t = row < rows, row % HV, row // HV
+    p_v = v + i_t // T * v_b + i_t % T * v_t + i_h // GV * v_h
+    total = tl.zeros((ROWS,), tl.float32)
+    for v0 in range(0, V, BV):
+        m, at = live[:, None] & (v0 + o_v < V)[None, :], row[:, None] * V + v0 + o_v[None, :]
+        b_y = tl.load(y + at, mask=m, other=0.0).to(tl.float32)
+        b_v = tl.load(p_v[:, None] + v0 + o_v[None, :], mask=m, other=0.0).to(tl.float32)
+        at_w = at if WV > 1 else row[:, None]
+        b_w = tl.load(write + at_w, mask=m if WV > 1 else live[:, None], other=0.0).to(tl.float32)
+        b_x = tl.where(b_y == 0, 0.0, b_y * b_v)  # a token of no sequence may hold anything
+        tl.store(dv + at, (b_y * b_w).to(dv.dtype.element_ty), mask=m)
+        if WV > 1:
+            tl.store(d_write + at, b_x.to(d_write.dtype.element_ty), mask=m)
+        else:
+            total += tl.sum(b_x, 1)
+    if WV == 1:
+        tl.store(d_write + row, total + sign * tl.load(more + row, mask=live, other=0.0), mask=live)
+
+
+def write_gradients(y, v, write, more=None, sign=1.0):
+    """y_t is the gradient of write_t ⊙ v_t: dv (B, T, HV, V) and that of ``write``, (B, T, HV), with ``more`` times
+    ``sign`` added, in float32, or (B, T, HV, V), in its dtype."""
+    (B, T, HV, V), WV = y.shape, y.shape[-1] if write.ndim == 4 else 1
+    d_write = torch.empty_like(write, dtype=write.dtype if WV > 1 else torch.float32)
+    dv, rows, BV = torch.empty_like(y), B * T * HV, min(128, triton.next_power_of_2(V))
+    with on(y):
+        finish_write[(triton.cdiv(rows, 32),)](
+            y, v, write, more, dv, d_write, rows, T, HV, *(v.stride(axis) for axis in range(3)), sign,
+            V, BV, 32, HV // v.shape[2], WV,
+        )  # fmt: skip
+    return dv, d_write

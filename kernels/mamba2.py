@@ -14,7 +14,7 @@ import triton.language as tl
 from kernels.arguments import Sizes, in_dtype_of, not_offered, on
 from kernels.numerics import log_sigmoid
 from kernels.scalar_decay import ScalarDecay
-from kernels.tiles import recur_tiles
+from kernels.tiles import update_tiles
 
 
 def mamba_chunk_scan_combined(
@@ -136,7 +136,7 @@ def selective_state_update(
     (rows, H, P), (G, N) = x.shape, B.shape[1:]
     out = torch.empty(rows, H, P, dtype=x.dtype, device=x.device)
     B, C = (y if y.stride(-1) == 1 else y.contiguous() for y in (B, C))
-    BP, warps = recur_tiles(rows * H, P)
+    BP, warps = update_tiles(rows * H, P)
 
     def strides(y, axes):
         return [0] * len(axes) if y is None else [y.stride(axis) for axis in axes]

@@ -28,6 +28,7 @@ class WalkTiles(NamedTuple):
 
 
 PROGRAMS = 96  # of 8 warps that a walk should have at least, or twice as many of 4
+DELTA_PROGRAMS = 128  # of 4 warps that a walk that corrects has at most, if that takes segments
 LEAST = 8  # chunks in a segment
 
 
@@ -50,9 +51,8 @@ def by_rule(states: int, T: int, K: int, V: int, dtype: torch.dtype, kernel: str
     """
     wide = dtype == torch.float32
     C, BK = chunk_length(dtype), max(16, triton.next_power_of_2(K))
-    if kernel == "delta":  # not yet timed; what compiles without spilling much
-        BV = max(16, min(triton.next_power_of_2(V), (2048 if wide else 8192) // BK))
-        return WalkTiles(BK, BV, 1, 8, 1) if BK > 128 and not wide else WalkTiles(BK, BV, 1, 4, 3)
+    if kernel.startswith("delta"):
+        return _delta_rule(states, T, C, BK, V, wide, kernel)
     BV = max(16, min(triton.next_power_of_2(V), (2048 if wide else 16384) // BK))
     warps = 8 if BV * BK >= 16384 else 4
     programs, segments = states * triton.cdiv(V, BV) * warps // 8, 1
@@ -61,11 +61,38 @@ def by_rule(states: int, T: int, K: int, V: int, dtype: torch.dtype, kernel: str
     return WalkTiles(BK, BV, segments, warps, 2 if BK > 128 else 3)
 
 
-def recur_tiles(states: int, V: int) -> tuple[int, int]:
-    """(values in a tile, warps): small tiles while there are few states, so that every multiprocessor has work."""
-    width = 8 if states <= 64 else 32 if states < 512 else 64
-    BV = min(triton.next_power_of_2(V), width)
-    return BV, 4 if BV >= 32 else 1
+def _delta_rule(states: int, T: int, C: int, BK: int, V: int, wide: bool, kernel: str) -> WalkTiles:
+    """Rules that correct have twice the products a step, one waiting for the other, so that one program a
+    multiprocessor is best, and what it fetches must be there two steps ahead. 64 values are half the traffic of 32, and
+    these are quicker where they fill a GPU alone; so are 8 warps on the way back."""
+    BV = max(16, min(triton.next_power_of_2(V), 2048 // BK if wide else 64))
+    by_key, back = "_by_key" in kernel, kernel.endswith("_back")
+    if BK > 128:
+        return WalkTiles(BK, BV, 1, 4, 3) if wide else WalkTiles(BK, min(BV, 32 if back else 64), 1, 8, 2 - by_key)
+    fills = DELTA_PROGRAMS * 3 // 4 <= states * triton.cdiv(V, 32) <= DELTA_PROGRAMS
+    if BV == 64 and (fills or (by_key and not back)):  # e takes room
+        return WalkTiles(BK, 32, _segments(states * triton.cdiv(V, 32), T, C), 8 if back else 4, 3)
+    return WalkTiles(BK, BV, _segments(states * triton.cdiv(V, BV), T, C), 4, 3)
+
+
+def _segments(programs: int, T: int, C: int) -> int:
+    segments = 1
+    while 2 * programs * segments <= DELTA_PROGRAMS and 2 * segments * LEAST * C <= T:
+        segments *= 2
+    return segments
+
+
+def recur_tiles(states: int, V: int, correcting: bool = False) -> tuple[int, int]:
+    """(values in a tile, warps): small tiles while there are few states, so that every multiprocessor has work; two
+    sums over the keys, ``correcting``, are quicker within few warps."""
+    width, warps = (16, 2) if states <= 64 else (32, 2) if states < 512 or correcting else (64, 4)
+    return min(triton.next_power_of_2(V), width), warps
+
+
+def update_tiles(states: int, P: int) -> tuple[int, int]:
+    """(channels in a tile, warps) of one step whose sums run over the contiguous axis: a warp has whole rows."""
+    width, warps = (8, 8) if states <= 64 else (4, 1)
+    return min(triton.next_power_of_2(P), width), warps
 
 
 def chunk_length(dtype: torch.dtype) -> int:

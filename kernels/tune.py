@@ -1,6 +1,7 @@
-"""Finds tiles for the walk over chunks on the present GPU and writes them to kernels/tiles.json, offline.
+"""Finds tiles for the walks over chunks on the present GPU and writes them to kernels/tiles.json, offline.
 
-    python -m kernels.tune                                             every shape that kernels.bench times
+    python -m kernels.tune                                             every walk and shape that kernels.bench times
+    python -m kernels.tune --walk delta --walk delta_back              two of the walks
     python -m kernels.tune --states 32 --tokens 8192 --keys 128 --values 128 --dtype bfloat16
 
 From what ``walk_tiles`` gives by rule it goes to the best neighbour, again and again: other tiles of values,
@@ -33,7 +34,13 @@ GAIN = 0.02  # less is within what two measurements of one thing differ by
 REGISTERS = 128  # of each thread, for the state: more would not leave enough for the rest
 DTYPES = {str(dtype)[6:]: dtype for dtype in BAR}
 # A walk that asks ``walk_tiles`` under its name, and the kernel by which it is timed.
-_TIMED_BY = {"walk": "chunk_simple_gla"}
+_TIMED_BY = {
+    "walk": "chunk_simple_gla",
+    "delta": "chunk_gated_delta_rule",
+    "delta_back": "chunk_gated_delta_rule",
+    "delta_by_key": "chunk_gdn2",
+    "delta_by_key_back": "chunk_gdn2",
+}
 WALKS: dict[str, Workload] = {walk: next(w for w in WORKLOADS if w.name == name) for walk, name in _TIMED_BY.items()}
 
 
@@ -72,7 +79,7 @@ class Tuning:
         first = self.workload.inputs(self.sizes, gpu.device, dtype)
         count = gpu.sets(self.workload.bytes_moved(first, "forward"))
         self.drawn = [first, *(self.workload.inputs(self.sizes, gpu.device, dtype, seed=n) for n in range(1, count))]
-        self.default = table.by_rule(states, T, K, V, dtype)
+        self.default = table.by_rule(states, T, K, V, dtype, walk)
         self.key = (gpu.name, walk, str(dtype)[6:], K, V, table.bucket(states))
         with self.using(self.default):
             self.expected = self.results()
@@ -94,7 +101,7 @@ class Tuning:
 
     def disagreement(self) -> str:
         """What of the results is not the default's, "" if all agree."""
-        allowed = {"o": 1, "dg": 3}
+        allowed = {"o": 1, "dg": 3, "dbeta": 3, "db": 3, "dw": 3}
         for name, found in self.results().items():
             error, bar = ratio(found, self.expected[name]), allowed.get(name, 2) * BAR[self.dtype]
             if not error <= bar:
@@ -172,9 +179,9 @@ def jobs() -> list[tuple[int, int, int, int]]:
     return list(found.values())
 
 
-def run(gpu, asked: list[tuple[int, int, int, int]], dtype: torch.dtype, out: Path, seconds: float) -> None:
+def run(gpu, walks, asked: list[tuple[int, int, int, int]], dtype: torch.dtype, out: Path, seconds: float) -> None:
     """Tune each shape; the table is written after each."""
-    for walk in WALKS:
+    for walk in walks:
         for states, T, K, V in asked:
             print(f"{walk}, {states} states {K} x {V}, {T} tokens, {str(dtype)[6:]}", flush=True)
             tuning = Tuning(gpu, walk, states, T, K, V, dtype)
@@ -189,6 +196,7 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m kernels.tune", description=__doc__.partition("\n")[0])
     for name, what in (("states", "B times H"), ("tokens", "T"), ("keys", "K"), ("values", "V")):
         parser.add_argument(f"--{name}", type=int, metavar="N", help=f"{what}; all four or none")
+    parser.add_argument("--walk", action="append", choices=WALKS, dest="walks", help="all by default")
     parser.add_argument("--dtype", choices=DTYPES, default="bfloat16")
     parser.add_argument("--seconds", type=float, default=60.0, help="after which no more are tried, each shape")
     parser.add_argument("--out", type=Path, default=table.TABLE, metavar="FILE", help="default: kernels/tiles.json")
@@ -197,7 +205,7 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     given_any = any(size is not None for size in sizes)
     if given_any and not all(size and size > 0 for size in sizes):
         parser.error(f"--states, --tokens, --keys, --values: expected four positive numbers or none, got {sizes}")
-    options.jobs = [sizes] if given_any else jobs()
+    options.jobs, options.walks = [sizes] if given_any else jobs(), options.walks or list(WALKS)
     return options
 
 
@@ -209,7 +217,7 @@ def main(given: list[str] | None = None) -> int:
     except (RuntimeError, ValueError) as error:
         print(f"kernels.tune: {error}", file=sys.stderr)
         return 2
-    run(gpu, options.jobs, DTYPES[options.dtype], options.out, options.seconds)
+    run(gpu, options.walks, options.jobs, DTYPES[options.dtype], options.out, options.seconds)
     return 0
 
 

@@ -58,6 +58,7 @@ class Workload:
     call       (function, tensors) -> what it returns, the outputs first
     written    names of inputs as large as the outputs, times ``steps``: what must be written at least
     steps      writes that a token takes
+    corrects   whether a write reads the state first
     verified   the operator of ``kernels.verify`` whose cases are this function's
     """
 
@@ -70,6 +71,7 @@ class Workload:
     verified: str
     passes: tuple[str, ...] = ("forward", "forward+backward")
     steps: int = 1
+    corrects: bool = False
 
     def inputs(self, sizes: Sizes, device, dtype: torch.dtype, seed: int = 0) -> Tensors:
         return self.draw(sizes, Draws(device, dtype, seed))
@@ -85,9 +87,10 @@ class Workload:
 
     def flops(self, sizes: Sizes, which: str) -> int:
         """Products with the state alone, which no algorithm of a linear cost in T avoids, two operations each:
-        write and read; backwards the state's gradient, and those of q, k and v."""
+        a read, and for each write one or, if it corrects, two; backwards each twice, for what is multiplied."""
         state = sizes.get("K", sizes.get("N")) * sizes.get("V", sizes.get("P"))
-        return sizes["B"] * sizes["T"] * sizes["H"] * state * (12 if which == "forward+backward" else 4)
+        products = (1 + self.steps * (1 + self.corrects)) * (3 if which == "forward+backward" else 1)
+        return 2 * sizes["B"] * sizes["T"] * sizes["H"] * state * products
 
 
 def held(x: torch.Tensor) -> int:
@@ -135,6 +138,14 @@ _CHUNKED = (
         )
     ),
 )
+_GATED_DELTA = (
+    *_CHUNKED,
+    *(
+        dict(B=B, T=T, H=H, K=128, V=128)
+        for B, T, H in ((1, 8192, 16), (8, 2048, 16), (1, 32768, 16), (1, 8192, 64), (1, 32768, 8))
+    ),
+    dict(B=1, T=8192, H=64, HQ=16, K=128, V=128),  # for which the hand-written libraries publish times
+)
 _SSD = (dict(B=2, T=8192, H=32, P=64, N=128, G=1),)
 _DECODE = tuple(dict(B=B, T=1, H=32, K=128, V=128) for B in (256, 1, 8, 64))
 _SSD_DECODE = tuple(dict(B=B, T=1, H=32, P=128, N=128, G=1) for B in (256, 1, 8, 64))
@@ -145,7 +156,8 @@ _SSD_DECODE = tuple(dict(B=B, T=1, H=32, P=128, N=128, G=1) for B in (256, 1, 8,
 
 def _qkv(s: Sizes, r: Draws) -> Tensors:
     B, T, H, K, V = (s[name] for name in "BTHKV")
-    return {"q": r.normal(B, T, H, K), "k": r.unit(B, T, H, K), "v": r.normal(B, T, H, V)}
+    HQ = s.get("HQ", H)
+    return {"q": r.normal(B, T, HQ, K), "k": r.unit(B, T, HQ, K), "v": r.normal(B, T, H, V)}
 
 
 def _by_head(s: Sizes, r: Draws) -> Tensors:
@@ -331,7 +343,8 @@ WORKLOADS = [
             draw=draw,
             peer=_fla(f"{name}.chunk_{name}", _in_order),
             verified=f"chunk_{name}",
-            **_CHUNK_OF,
+            corrects=True,
+            **_CHUNK_OF | dict(shapes=_GATED_DELTA if name == "gated_delta_rule" else _CHUNKED),
         )
         for name, draw in _DELTA.items()
     ),
@@ -342,6 +355,7 @@ WORKLOADS = [
         peer=_fla("gated_delta_product.chunk_gated_delta_product", _product),
         written=("v",),
         steps=2,
+        corrects=True,
         shapes=(_HEADLINE,),
         verified="chunk_gated_delta_product",
     ),
@@ -354,6 +368,7 @@ WORKLOADS = [
             peer=_fla(f"{name}.fused_recurrent_{name}", _decoded_by_name),
             written=("v", "initial_state"),
             verified=f"fused_recurrent_{name}",
+            corrects=True,
             **_DECODE_OF,
         )
         for name, draw in _DELTA.items()

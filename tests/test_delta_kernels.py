@@ -1,5 +1,6 @@
 """The delta family's kernels beyond the harness: their options, segments, hard keys, and what is refused."""
 
+import contextlib
 import math
 from functools import partial
 
@@ -8,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import kernels
-from kernels import tiles, verify
+from kernels import delta_walk, tiles, verify
 from kernels.delta_chunks import inverse_of
 from kernels.operators import OPERATORS, Shape
 
@@ -92,7 +93,9 @@ def test_a_state_may_be_stored_values_first(operator):
 @pytest.mark.parametrize("segments", [2, 3])
 def test_segments_change_nothing(operator, segments):
     shape = Shape(T=150, HV=2, K=16, V=24)
-    with tiles.instead(tiles.WalkTiles(16, 16, segments, 4, 2), 16, 24, "delta"):
+    with contextlib.ExitStack() as stack:
+        for kernel in delta_walk.KERNELS:
+            stack.enter_context(tiles.instead(tiles.WalkTiles(16, 16, segments, 4, 2), 16, 24, kernel))
         errors = list(verify.verify(operator, torch.float32, shape))
     assert [str(error) for error in errors if error.failed] == []
 

@@ -187,7 +187,8 @@ def test_a_walk_asks_for_its_tiles_by_its_name(walk, monkeypatch):
     monkeypatch.setattr(tiles, "walk_tiles", lambda *a, **k: asked.append((a, k)) or rule(*a, **k))
     tune.Tuning(Device(), walk, 1, 20, 16, 8, torch.float32)
     names = {given.get("kernel", (*positional, "walk")[5]) for positional, given in asked}
-    assert names == {walk}
+    assert walk in names
+    assert names == {walk} or names == {walk.removesuffix("_back"), walk.removesuffix("_back") + "_back"}
 
 
 def test_a_run_writes_its_table(written, monkeypatch, capsys):
@@ -198,7 +199,7 @@ def test_a_run_writes_its_table(written, monkeypatch, capsys):
 
     monkeypatch.setattr(tune.Tuning, "milliseconds", milliseconds)
     written(FAR)
-    tune.run(Device(), [(1, 20, 16, 8)], torch.float32, tiles.TABLE, 60)
+    tune.run(Device(), ["walk"], [(1, 20, 16, 8)], torch.float32, tiles.TABLE, 60)
     far, entry = sorted(tiles.entries(tiles.TABLE), key=lambda e: e["K"], reverse=True)
     assert far == FAR
     assert (entry["tiles"]["STAGES"], entry["ms"], entry["default_ms"]) == (2, 1.0, 2.0)
@@ -212,5 +213,7 @@ def test_shapes_to_tune_are_those_that_are_timed():
     assert tune.jobs()[0] == (32, 8192, 128, 128)
     assert len(tune.jobs()) == len({(tiles.bucket(states), K, V) for states, _, K, V in tune.jobs()})
     assert tune.arguments(["--states", "4", "--tokens", "99", "--keys", "8", "--values", "5"]).jobs == [(4, 99, 8, 5)]
+    assert tune.arguments([]).walks == list(tune.WALKS)
+    assert tune.arguments(["--walk", "delta"]).walks == ["delta"]
     with pytest.raises(SystemExit):
         tune.arguments(["--states", "4"])
