@@ -318,8 +318,9 @@ def finish_write(
         b_v = tl.load(p_v[:, None] + v0 + o_v[None, :], mask=m, other=0.0).to(tl.float32)
         at_w = at if WV > 1 else row[:, None]
         b_w = tl.load(write + at_w, mask=m if WV > 1 else live[:, None], other=0.0).to(tl.float32)
-        b_x = tl.where(b_y == 0, 0.0, b_y * b_v)  # a token of no sequence may hold anything
-        tl.store(dv + at, (b_y * b_w).to(dv.dtype.element_ty), mask=m)
+        # A token of no sequence may hold anything: what is 0 stays 0
+        b_x, b_dv = tl.where(b_y == 0, 0.0, b_y * b_v), tl.where(b_y == 0, 0.0, b_y * b_w)
+        tl.store(dv + at, b_dv.to(dv.dtype.element_ty), mask=m)
         if WV > 1:
             tl.store(d_write + at, b_x.to(d_write.dtype.element_ty), mask=m)
         else:

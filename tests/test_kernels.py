@@ -18,6 +18,11 @@ import triton  # isort: skip
 import triton.language as tl  # isort: skip
 
 EVERY = pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
+SOME_OF_EACH = pytest.mark.parametrize(
+    "name",
+    ["chunk_simple_gla", "fused_recurrent_simple_gla", "chunk_gla", "fused_recurrent_gla", "chunk_gated_delta_rule",
+     "fused_recurrent_gated_delta_rule", "chunk_gdn2", "fused_recurrent_gdn2"],
+)  # fmt: skip
 CHUNKED = pytest.mark.parametrize(
     "operator", [o for o in OPERATORS if o.differentiable and "recurrent" not in o.name], ids=lambda o: o.name
 )
@@ -182,7 +187,7 @@ def test_segments_change_nothing(operator, monkeypatch):
                 assert verify.ratio(x, found[0][name]) < 1e-5, name
 
 
-@pytest.mark.parametrize("name", ["chunk_simple_gla", "fused_recurrent_simple_gla", "chunk_gla", "fused_recurrent_gla"])
+@SOME_OF_EACH
 def test_a_reset_forgets_everything(name):
     """What came before a reset, however large, is not in any later result, nor in any gradient."""
     inputs = {key: x.float() for key, x in drawn(BY_NAME[name]).items()}
@@ -332,7 +337,7 @@ def far_heads(x):
     return view.copy_(x)
 
 
-@pytest.mark.parametrize("name", ["chunk_simple_gla", "fused_recurrent_simple_gla", "chunk_gla", "fused_recurrent_gla"])
+@SOME_OF_EACH
 def test_heads_may_be_far_apart(name):
     operator, shape = BY_NAME[name], Shape(T=20, H=3, HV=3, K=16, V=16)
     inputs = drawn(operator, torch.float16, shape)
@@ -351,7 +356,7 @@ def test_heads_may_be_far_apart(name):
         assert torch.equal(found[key], x), key
 
 
-@pytest.mark.parametrize("name", ["chunk_simple_gla", "fused_recurrent_simple_gla", "chunk_gla", "fused_recurrent_gla"])
+@SOME_OF_EACH
 def test_cu_seqlens_may_be_strided(name):
     shape = Shape(T=33, H=1, HV=1, K=16, V=16, lengths=(13, 0, 20))
     operator = BY_NAME[name]
@@ -368,16 +373,21 @@ def test_cu_seqlens_may_be_strided(name):
     ["chunk_simple_gla", "chunk_gla", "chunk_mlstm", "fused_recurrent_gla", "chunk_gated_delta_rule", "chunk_gdn2"],
 )
 def test_tokens_of_no_sequence_read_zero(name, ends):
-    """A row may be padded behind its last sequence and before its first: outputs and gradients there are 0."""
+    """A row may be padded, with anything, behind its last sequence and before its first: outputs and gradients there
+    are 0."""
     shape, operator = Shape(T=110, H=1, HV=1, K=16, V=16, lengths=(13, 20)), BY_NAME[name]
-    inputs = {key: x.float().requires_grad_() for key, x in drawn(operator, shape=shape).items()}
+    none = torch.ones(110, dtype=torch.bool)
+    none[ends[0] : ends[-1]] = False
+    inputs = {key: x.float() for key, x in drawn(operator, shape=shape).items()}
+    for x in inputs.values():
+        if x.shape[:2] == (1, 110) and name != "chunk_mlstm":
+            x[:, none] = torch.nan
+        x.requires_grad_()
     with verify.nan_filled():
         o, state = operator.ours(inputs, shape, torch.tensor(ends))
         parts = list(state.values()) if isinstance(state, dict) else [state]
         loss = o.sum() + sum(x.sum() for x in parts)
         found = torch.autograd.grad(loss, list(inputs.values()), allow_unused=True)
-    none = torch.ones(110, dtype=torch.bool)
-    none[ends[0] : ends[-1]] = False
     assert not o[:, none].any()
     for key, gradient in zip(inputs, found):
         if inputs[key].shape[:2] == (1, 110) and gradient is not None:
