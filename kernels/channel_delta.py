@@ -149,7 +149,9 @@ class ChannelDelta(torch.autograd.Function):
         )  # fmt: skip
         _, y, state_grads = delta_walk.run_back(q_decayed, k_decayed, do, chunks, s_in=ds, s_out=ds0, **shared)
         left, right = walk.Walked(states=states), walk.Walked(states=state_grads)
-        dq, dk, dg = channel_chunks.finished(q, k, u, do, L, H, left, right, ctx.scale, cu_seqlens, True)
+        dq, dk, dg = channel_chunks.finished(
+            q, k, u, do, L, H, left, right, ctx.scale, cu_seqlens, ctx.needs_input_grad[3]
+        )  # fmt: skip
         db = channel_chunks.erased(k, u, y, b, L, H, left, dk, dg, cu_seqlens)
         if w is None:
             (dv, db), dw = delta_walk.write_gradients(y, v, b, db), None

@@ -154,7 +154,8 @@ def all_errors(operator: Operator, dtype: torch.dtype) -> list[Error]:
 
 
 def properties(operator: Operator, dtype: torch.dtype) -> Iterator[Error]:
-    """Runs repeat bit for bit; layout in memory and offsets beyond 2^31 change nothing but, at most, a last digit."""
+    """Runs repeat bit for bit; layout in memory and offsets beyond 2^31 change nothing but, at most, a last digit;
+    decoding does not drift."""
     small = Shape(B=2, T=1 if operator.single else 20, H=1, HV=2, K=16, V=24)
     large = Shape(B=2, T=1000, H=2, HV=4, K=128, V=128) if GPU and not operator.single else small
 
@@ -168,7 +169,7 @@ def properties(operator: Operator, dtype: torch.dtype) -> Iterator[Error]:
 
     inputs = draw(operator, dtype, large, "mixed", "unit", 0)
     first = ran(inputs, large)
-    for _ in range(99 if GPU else 1):
+    for _ in range(999 if GPU else 1):
         yield from compared("run again", first, ran(inputs, large), 0.0)
     if GPU:
         inputs = draw(operator, dtype, small, "mixed", "unit", 0)
@@ -178,6 +179,20 @@ def properties(operator: Operator, dtype: torch.dtype) -> Iterator[Error]:
         yield from compared("with offsets beyond 2^31", first, ran(inputs, arrange=FarApart()), BAR[dtype])
     copied = ran(inputs, arrange=lambda x: repeated(x).contiguous())
     yield from compared("expanded", copied, ran(inputs, arrange=repeated), BAR[dtype])
+    if operator.by_token:
+        yield from compared("after many steps", *after_many_steps(operator, dtype), BAR[dtype])
+
+
+def after_many_steps(operator: Operator, dtype: torch.dtype) -> Iterator[dict[str, torch.Tensor]]:
+    """The last outputs and the state, by the reference and by the kernel, after 100,000 steps of decoding."""
+    shape = Shape(T=100_000 if GPU else 500, K=16, V=16)
+    inputs = draw(operator, dtype, shape, "mixed", "unit", 0)
+    fed = {name: x.to(DEVICE, operator.dtype_of(name, dtype)) for name, x in inputs.items()}
+    for function, given in ((operator.reference, inputs), (operator.ours, fed)):
+        with torch.no_grad():
+            o, state = function(given, shape, None)
+        state = state if isinstance(state, dict) else {"state": state}
+        yield {name: x.to(DEVICE) for name, x in ({"o": o[:, -100:]} | state).items()}
 
 
 def strided(x: torch.Tensor) -> torch.Tensor:

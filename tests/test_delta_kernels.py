@@ -90,6 +90,22 @@ def test_a_state_may_be_stored_values_first(operator):
 
 
 @CHUNKED
+def test_prefill_and_decode_at_every_split(operator):
+    """The first tokens in chunks, the others one by one from the state that is left: as all in chunks."""
+    decode = getattr(kernels, operator.name.replace("chunk", "fused_recurrent"))
+    shape = Shape(T=34, K=16, V=16)
+    inputs = {name: x.float() for name, x in verify.draw(operator, torch.float32, shape, "mixed", "unit", 0).items()}
+    o, S = getattr(kernels, operator.name)(**inputs, output_final_state=True)
+    by_token = set(inputs) - {"initial_state"}
+    for split in range(shape.T + 1):
+        first, rest = ({n: x[:, part] if n in by_token else x for n, x in inputs.items()}
+                       for part in (slice(split), slice(split, None)))  # fmt: skip
+        o_first, state = getattr(kernels, operator.name)(**first, output_final_state=True)
+        o_rest, state = decode(**rest | {"initial_state": state}, output_final_state=True)
+        alike((torch.cat([o_first, o_rest], 1), state), (o, S))
+
+
+@CHUNKED
 @pytest.mark.parametrize("segments", [2, 3])
 def test_segments_change_nothing(operator, segments):
     shape = Shape(T=150, HV=2, K=16, V=24)
