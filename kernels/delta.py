@@ -11,9 +11,9 @@ def chunk_delta_rule(
     q, k, v, beta, scale=None, initial_state=None, output_final_state=False, use_qk_l2norm_in_kernel=False,
     cu_seqlens=None, cu_seqlens_cpu=None,
 ):  # fmt: skip
-    """S_t = S_{t-1} + β_t k_t (v_t − S_{t-1}ᵀ k_t)ᵀ, o_t = scale S_tᵀ q_t, differentiable. Arguments as for
-    :func:`chunk_gated_delta_rule`, which this is without decay.
+    """S_t = S_{t-1} + β_t k_t (v_t − S_{t-1}ᵀ k_t)ᵀ, o_t = scale S_tᵀ q_t, differentiable.
 
+    Arguments as for :func:`chunk_gated_delta_rule`, which this is without decay.
     Source: Schlag et al. (2021); Yang et al. (2024); FLA's ``chunk_delta_rule``.
     """
     return chunk_gated_delta_rule(

@@ -343,7 +343,9 @@ def test_the_walk_is_a_source_of_what_calls_it():
     assert "kernels/walk.py" not in passport.sources("selective_state_update")
     for kernel in passport.kernel_names():
         assert all((ROOT / name).exists() for name in passport.sources(kernel))
-        assert passport.summary(kernel)
+        assert passport.summary(kernel).endswith("."), kernel
+        shown = "".join(page.facts(kernel).split("$")[::2])
+        assert not any(x in shown for x in ("_t", "_{", "ᵀ", "S\u0304", "β")), kernel
 
 
 # --- The book's own page ---

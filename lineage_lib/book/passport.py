@@ -113,7 +113,10 @@ CITED = {"Sun et al. 2023": "https://arxiv.org/abs/2307.08621"}  # in docstrings
 TEX = {
     r"diag\(exp\(g_t\)\)": r"\\operatorname{diag}(e^{\\mathbf g_t})\\,",  # a vector, one for each channel
     r"exp\(g_t\)": r"e^{g_t}\\,",
-    r"\b([Skvqo])_": r"\\mathbf \1_",
+    "S\u0304": r"\\bar{\\mathbf S}",
+    r"\b([Skvqobw])_": r"\\mathbf \1_",
+    r"β_t ": r"\\beta_t\\, ",
+    "⊙": r"\\odot",
     r"\bscale ": r"\\text{scale}\\; ",
     "ᵀ": r"^\\top",
     "−": "-",
@@ -122,8 +125,9 @@ TEX = {
 
 
 def _formulas(words: str) -> str:
-    """Markdown for a line of a docstring: an equation "S_t = …" up to its comma or stop, and a power, as formulas."""
-    parts = re.split(r"(\b[A-Za-z]_t = [^,.]+|\d+ − 2\^\([^)]*\))", words)
+    """Markdown for a line of a docstring: an equation "S_t = …" or "S̄ = …" up to its comma or stop, and a power, as
+    formulas."""
+    parts = re.split(r"(\b[A-Za-z](?:_t|\u0304) = [^,.]+|\d+ − 2\^\([^)]*\))", words)
     return "".join(f"${_tex(part)}$" if n % 2 else plain(part) for n, part in enumerate(parts))
 
 
