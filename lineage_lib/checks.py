@@ -195,6 +195,7 @@ class _Problem:
     cause: str
     headline: str
     lines: tuple[tuple[str, str], ...] = ()
+    guess: str = ""  # told only where no known mistake is named
 
 
 def _allowed(exercise: Exercise, expected: np.ndarray) -> float:
@@ -266,7 +267,9 @@ def _compare_part(
         return None
     first = tuple(int(i) for i in np.argwhere(wrong)[0])
     lines = [("where", _where(label, axes, first, wrong))] if want.ndim else []
-    values = ("values", "got {}, expected {}".format(*_two_numbers(have[first], want[first])))
+    negligible = min(1e-12 * scale_of(want), 1e-3 * allowed)  # what an oracle's rounding leaves for a zero
+    shown = (0.0 if abs(x) <= negligible else x for x in (have[first], want[first]))
+    values = ("values", "got {}, expected {}".format(*_two_numbers(*shown)))
     bad = ~np.isfinite(have) & np.isfinite(want)
     if bad[first]:
         name = "NaN" if np.isnan(have[first]) else "an infinity"
@@ -287,20 +290,30 @@ def _compare_part(
         dtype = ("dtype", f"got {have.dtype}, expected {want.dtype}: {why}")
         rest = [line for line in lines if line[0] != "dtype"]
         return _Problem("wrong", f"{label} has the wrong dtype", (dtype, *rest, size, values))
-    notes = []
-    if exercise.launch is not None and difference <= _COARSE * scale_of(want):
-        told = 'so small a difference comes from rounding (16 bits somewhere, a dot without input_precision="ieee"), '
-        notes = [("note", told + "or from something left out that has almost decayed")]
-    elif got.strays is not None and difference >= _NONSENSE * scale_of(want):
-        told = "so large a difference: Triton's interpreter gets products of bfloat16 tiles wrong; cast to float32"
-        notes = [("note", told)]
-    if got.strays:
-        notes.append(("note", f"{got.strays}: is a load without its mask, or a stride wrong?"))
-    return _Problem("wrong", f"{label} has wrong values", (*lines, size, values, *notes))
+    notes = [("note", f"{got.strays}: is a load without its mask, or a stride wrong?")] if got.strays else []
+    guess = "" if exercise.launch is None else _why_so_much(difference / scale_of(want), got)
+    return _Problem("wrong", f"{label} has wrong values", (*lines, size, values, *notes), guess)
 
 
 _COARSE = 2e-3  # of the largest entry: what rounding the factors to TF32 or 16 bits leaves
 _NONSENSE = 1e6  # of the largest entry: no decay that was forgotten makes so much of these cases
+
+
+def _why_so_much(difference: float, got: Outcome) -> str:
+    """What a kernel's difference, relative to the largest entry, says about where it comes from."""
+    if difference <= _COARSE:
+        return (
+            'so small a difference comes from rounding (16 bits somewhere, a dot without input_precision="ieee"), '
+            "or from something left out that has almost decayed"
+        )
+    if difference >= _NONSENSE and got.narrow:
+        return "so large a difference: Triton's interpreter computes wrongly with bfloat16 tiles; cast to float32"
+    if difference >= _NONSENSE:
+        return (
+            "so large a difference: numbers on the way have grown far beyond the result; powers of a table, or an "
+            "exponential of a positive number?"
+        )
+    return ""
 
 
 def _whence(got: Outcome) -> str:
@@ -309,6 +322,11 @@ def _whence(got: Outcome) -> str:
         return f"{got.strays}, where NaN lies: is a load without its mask, or a stride wrong?"
     if got.early:
         return f"your kernel read {_listed([*got.early])} where it had written nothing yet: an output starts as NaN"
+    if got.blank:
+        return (
+            "a masked load without other= leaves anything in the lanes that its mask switches off, here NaN: say "
+            "other=0.0. Or is it infinity times 0, or infinity minus infinity?"
+        )
     if got.strays is not None:
         return "no load left its tensor: is it infinity times 0, or infinity minus infinity?"
     return (
@@ -347,6 +365,8 @@ def _explain(
     rows = [("case", _describe(exercise, case)), *problem.lines]
     if mistake is not None:
         rows.append(("likely", mistake.sentence))
+    elif problem.guess:
+        rows.append(("note", problem.guess))
     printed = got.printed.strip().splitlines()
     if printed:
         shown = [shortened(line) for line in printed[:5]] + (

@@ -6,7 +6,8 @@ access outside shows: what was read poisons the result, what was written has cha
 that still holds these bits was never written.
 
 Triton's interpreter is also asked for the address of every load, store and atomic, so that a load outside is seen
-even where its number is thrown away, and an address far from everything before it ends the process.
+even where its number is thrown away, and an address far from everything before it ends the process. What it fills
+with zeros, the masked lanes of a load without ``other=``, is NaN here: a GPU leaves anything there.
 
 Under Triton's interpreter a launch of several programs runs twice, in order and in reverse. On a GPU it runs twice
 as well, in whatever order the device takes. Both results must agree: no program may need another one's.
@@ -60,7 +61,7 @@ class Launch:
     """One launch: how many programs on each axis, and the kernel's arguments by name, in its order."""
 
     grid: tuple[int, ...]
-    arguments: dict[str, "Input | Output | int"]
+    arguments: dict[str, "Input | Output | int | float"]
 
 
 class Trespass(Malformed):
@@ -107,11 +108,15 @@ class Ran:
     values     the outputs as float64, in the order of the arguments; one output is no tuple
     strays     what was read outside, in words, "" for nothing; None: a GPU ran it, and nobody looked
     early      names of the outputs that were read where nothing had been written yet
+    blank      a load left lanes open: its mask was off there, and it had no ``other=``
+    narrow     something was computed in bfloat16, which Triton's interpreter takes for whole numbers
     """
 
     values: np.ndarray | tuple[np.ndarray, ...]
     strays: str | None = None
     early: tuple[str, ...] = ()
+    blank: bool = False
+    narrow: bool = False
 
 
 def run(launch: Launch, kernel) -> Ran:
@@ -126,7 +131,7 @@ def run(launch: Launch, kernel) -> Ran:
         if interpreted and backwards and math.prod(launch.grid) == 1:
             break  # a single program has no order
         order = _reversed_programs(launch.grid) if interpreted and backwards else contextlib.nullcontext()
-        buffers = {n: _Buffer(n, a, device) for n, a in launch.arguments.items() if not isinstance(a, int)}
+        buffers = {n: _Buffer(n, a, device) for n, a in launch.arguments.items() if not isinstance(a, int | float)}
         arguments = [buffers[n].tensor if n in buffers else a for n, a in launch.arguments.items()]
         watch = _Watch([*buffers.values()]) if interpreted else None
         with _explained_errors(), order, watch or contextlib.nullcontext(), np.errstate(all="ignore"):
@@ -143,7 +148,8 @@ def run(launch: Launch, kernel) -> Ran:
     values = outputs[0] if len(outputs) == 1 else outputs
     if not interpreted:
         return Ran(values)
-    return Ran(values, next((w.strays() for w in watches if w.strays()), ""), watches[0].early())
+    strays, first = next((w.strays() for w in watches if w.strays()), ""), watches[0]
+    return Ran(values, strays, first.early(), first.blank, first.narrow)
 
 
 # --- buffers ------------------------------------------------------------------------------------
@@ -233,21 +239,24 @@ def _refuse_order(name: str, first: np.ndarray, second: np.ndarray, interpreted:
 
 # Methods of the interpreter's builder: the positions of their pointers and their mask.
 _ACCESSES = {"create_masked_load": (0, 1), "create_masked_store": (0, 2), "create_atomic_rmw": (1, 3)}
+_ARITHMETIC = ("create_dot", "binary_op")  # methods whose first two arguments are tiles
 
 
 class _Watch:
     """Sees the address of every load, store and atomic that Triton's interpreter runs inside ``with``.
 
     Triton has no public way to do so: its builder gets the pointers and the mask of each, and here passes them on.
+    So it also sees bfloat16 tiles in arithmetic, and puts NaN where a masked load has no ``other=``.
     A Triton whose builder no longer does that is noticed, and not taken for a kernel that stays inside.
     """
 
     def __init__(self, buffers: list[_Buffer]):
-        self.buffers = sorted(buffers, key=lambda b: b.bits.data_ptr())
+        self.arguments, self.buffers = buffers, sorted(buffers, key=lambda b: b.bits.data_ptr())
         self.starts = np.array([b.bits.data_ptr() for b in self.buffers])
         self.sizes = np.array([len(b.bits) for b in self.buffers])
         self.firsts = np.cumsum(self.sizes) - self.sizes  # all buffers behind each other: one number an entry
         self.stray, self.inside, self.fresh, self.hasty = np.zeros((4, self.sizes.sum()), bool)
+        self.blank = self.narrow = False
         for first, buffer in zip(self.firsts, self.buffers):
             own = first + buffer.inside.numpy()
             self.inside[own] = True
@@ -258,6 +267,8 @@ class _Watch:
 
         for method, (pointers, mask) in _ACCESSES.items():
             setattr(builder, method, self._watched(getattr(builder, method), pointers, mask))
+        for method in _ARITHMETIC:
+            setattr(builder, method, self._reckoned(getattr(builder, method)))
         try:
             self._refuse_blindness(builder)
         except BaseException:
@@ -267,7 +278,7 @@ class _Watch:
     def __exit__(self, *raised) -> None:
         from triton.runtime.interpreter import interpreter_builder as builder
 
-        for method in _ACCESSES:
+        for method in (*_ACCESSES, *_ARITHMETIC):
             delattr(builder, method)
 
     def _watched(self, original, pointers: int, mask: int):
@@ -275,9 +286,30 @@ class _Watch:
 
         def watched(*arguments, **options):
             self._see(arguments[pointers].data, arguments[mask].data, reads, writes)
+            if not writes:
+                arguments = self._open_lanes(*arguments)
             return original(*arguments, **options)
 
         return watched
+
+    def _reckoned(self, original):
+        import triton.language as tl
+
+        def reckoned(a, b, *arguments, **options):
+            self.narrow |= tl.bfloat16 in (a.dtype.scalar, b.dtype.scalar)
+            return original(a, b, *arguments, **options)
+
+        return reckoned
+
+    def _open_lanes(self, pointers, mask, other, *rest):
+        """A load's arguments, with NaN for the lanes that its mask switches off and no ``other=`` fills."""
+        import triton.language as tl
+        from triton.runtime.interpreter import TensorHandle
+
+        if other is None and pointers.get_element_ty() == tl.float32 and not np.all(mask.data):
+            self.blank = True
+            other = TensorHandle(np.full(pointers.data.shape, np.nan, np.float32), tl.float32)
+        return pointers, mask, other, *rest
 
     def _see(self, pointers: np.ndarray, mask: np.ndarray, reads: bool, writes: bool) -> None:
         addresses = pointers[np.broadcast_to(mask, pointers.shape).astype(bool)].astype(np.int64)
@@ -308,7 +340,9 @@ class _Watch:
         self.stray[0] = False
 
     def _marked(self, entries: np.ndarray) -> Iterator[tuple[_Buffer, torch.Tensor]]:
-        for buffer, first, size in zip(self.buffers, self.firsts, self.sizes):
+        """The buffers with marked entries, in the order of the arguments: where they lie changes from run to run."""
+        places = zip(self.buffers, self.firsts, self.sizes)
+        for buffer, first, size in sorted(places, key=lambda place: self.arguments.index(place[0])):
             if entries[first : first + size].any():
                 yield buffer, torch.from_numpy(entries[first : first + size])
 

@@ -43,6 +43,8 @@ class Outcome:
     mutated: list[str] = field(default_factory=list)
     strays: str | None = None  # what a kernel read outside its tensors; None: nobody looked
     early: tuple[str, ...] = ()  # outputs that a kernel read before it wrote them
+    blank: bool = False  # a kernel's masked load had no other=
+    narrow: bool = False  # a kernel computed in bfloat16 under Triton's interpreter
     peak_bytes: int = 0
     printed: str = ""
 
@@ -91,7 +93,7 @@ def _output(exercise: Exercise, function: Callable, args: list, outcome: Outcome
     from lineage_lib import launching  # needs PyTorch, which most chapters do without
 
     ran = launching.run(exercise.launch(*args), function)
-    outcome.strays, outcome.early = ran.strays, ran.early
+    outcome.strays, outcome.early, outcome.blank, outcome.narrow = ran.strays, ran.early, ran.blank, ran.narrow
     return ran.values
 
 

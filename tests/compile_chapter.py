@@ -1,4 +1,4 @@
-"""Compiles the Triton kernels of chapter 05's records and right answers for Hopper, which needs no GPU.
+"""Compiles the Triton kernels of the records and right answers of chapters 05 and 10 for Hopper, which needs no GPU.
 
 What the interpreter accepts, the compiler may not. Run as a program of its own, because Triton reads at its
 import whether it is to interpret. ``python -m tests.compile_chapter --mistakes`` compiles the known mistakes too.
@@ -16,9 +16,12 @@ import triton  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from lineage_lib.exercises.ch05 import EXERCISES  # noqa: E402
+from lineage_lib.exercises import ch05, ch10  # noqa: E402
 from lineage_lib.launching import Variant  # noqa: E402
-from tests.right_answers.ch05 import RIGHT_ANSWERS  # noqa: E402
+from tests.right_answers import ch05 as right05  # noqa: E402
+from tests.right_answers import ch10 as right10  # noqa: E402
+
+RIGHT_ANSWERS = right05.RIGHT_ANSWERS | right10.RIGHT_ANSWERS
 
 
 def compile_launch(kernel, arguments):
@@ -32,13 +35,13 @@ def compile_launch(kernel, arguments):
         if parameter.is_constexpr:
             signature[parameter.name], constexprs[position,] = "constexpr", value
         else:
-            signature[parameter.name] = "i32" if isinstance(value, int) else "*fp32"
+            signature[parameter.name] = {int: "i32", float: "fp32"}.get(type(value), "*fp32")
     source = ASTSource(fn=kernel, signature=signature, constexprs=constexprs)
     triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
 
 
 def main(with_mistakes: bool):
-    for exercise in EXERCISES:
+    for exercise in (*ch05.EXERCISES, *ch10.EXERCISES):
         if exercise.launch is None:
             continue
         case = exercise.seeded_cases(0)[-2]

@@ -69,6 +69,15 @@ def test_wrong_values_say_case_place_size_values_and_how_to_repeat():
     ]
 
 
+@pytest.mark.parametrize("nothing", [-1e-17, -0.0])
+def test_what_rounding_leaves_for_a_zero_is_shown_as_zero(nothing):
+    def told(small):
+        return message(lambda k, v: np.array([[1.0, 3.0]]), oracle=lambda k, v: np.array([[small, 3.0]]))
+
+    assert "got 1, expected 0\n" in told(nothing)
+    assert "got 1, expected 1e-05\n" in told(1e-5)
+
+
 def test_known_mistake_is_named_also_by_its_shape():
     verdict = judge(exercise(), lambda k, v: np.outer(v, k))
     assert verdict.mistake == "transposed"

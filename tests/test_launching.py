@@ -67,9 +67,24 @@ def scaled(x, y, T, x_t, K: tl.constexpr, BLOCK: tl.constexpr, SLIP: tl.constexp
         b_x *= tl.exp(b_x * 0.0 + 1000.0) * 0.0
     elif SLIP == "far":
         b_x = tl.load(x + t * 100000000 + c, mask=mask, other=0.0)
+    elif SLIP == "no-other":
+        b_x = b_x + 0.0 * tl.sum(tl.load(x + t * x_t + c, mask=mask), 0)
+    elif SLIP == "open-lanes":
+        b_x = tl.load(x + t * x_t + c, mask=mask)
+    elif SLIP == "bfloat16":
+        b_x = b_x.to(tl.bfloat16)
+        b_x = (b_x + b_x).to(tl.float32) * 0.5
+    elif SLIP == "grown":
+        b_x += 10000000000.0
     elif SLIP == "block-pointer":
         b_x = tl.load(tl.make_block_ptr(x + t * x_t, (BLOCK,), (1,), (0,), (BLOCK,), (0,)))
     tl.store(y + t * K + c, 2.0 * b_x, mask=mask)
+
+
+@triton.jit
+def times(x, y, factor, BLOCK: tl.constexpr):
+    c = tl.arange(0, BLOCK)
+    tl.store(y + c, tl.load(x + c) * factor)
 
 
 @triton.jit
@@ -99,6 +114,12 @@ def test_what_a_right_kernel_leaves_is_returned_as_float64():
     assert ran.values.dtype == np.float64
     assert np.array_equal(ran.values, 2 * X)
     assert (ran.strays, ran.early) == ("" if kernels.INTERPRETED else None, ())
+
+
+def test_a_kernel_takes_numbers_that_are_not_whole():
+    x = np.array([2.0, 3.0], np.float32)
+    launch = Launch((1,), {"x": Input(x), "y": Output((2,)), "factor": 0.5, "BLOCK": 2})
+    assert launching.run(launch, times).values.tolist() == [1.0, 1.5]
 
 
 @pytest.mark.parametrize(
@@ -255,6 +276,18 @@ def test_a_nan_that_no_load_brought_has_another_note():
 
 
 @interpreted
+def test_a_masked_load_without_other_leaves_nan_and_not_zeros():
+    """Where its mask is off; a kernel that does not use these lanes is right."""
+    told = "a masked load without other= leaves anything in the lanes that its mask switches off, here NaN: say other"
+    assert told in judge(exercise(), Variant(scaled, SLIP="no-other")).message
+    assert launching.run(launch_of(X), Variant(scaled, SLIP="no-other")).blank
+    assert judge(exercise(), Variant(scaled, SLIP="open-lanes")).passed
+    assert np.array_equal(
+        launching.run(launch_of(X[:, :2], BLOCK=2), Variant(scaled, SLIP="no-other")).values, 2 * X[:, :2]
+    )
+
+
+@interpreted
 @pytest.mark.parametrize("slip", ["no-load-mask", "block-pointer"])
 def test_a_read_outside_is_refused_though_its_number_is_thrown_away(slip):
     """Lanes that a mask switches off are no reads: the right kernel has them too."""
@@ -294,6 +327,22 @@ def test_a_small_difference_comes_with_a_note_about_precision():
     text = judge(exercise(cases=lambda rng: [thirds]), Variant(scaled, SLIP="float16")).message
     assert "so small a difference comes from rounding" in text
     assert "rounding" not in judge(exercise(), Variant(scaled, SLIP="neighbour")).message
+
+
+@interpreted
+def test_a_huge_difference_is_laid_on_bfloat16_only_where_a_kernel_has_it():
+    text = judge(exercise(), Variant(scaled, SLIP="bfloat16")).message
+    assert "note     so large a difference: Triton's interpreter computes wrongly with bfloat16 tiles" in text
+    text = judge(exercise(), Variant(scaled, SLIP="grown")).message
+    assert "note     so large a difference: numbers on the way have grown far beyond the result" in text
+    assert "bfloat16" not in text
+
+
+def test_no_guess_stands_beside_a_named_mistake():
+    grown = Mistake("grown", "a number was added", Variant(scaled, SLIP="grown"))
+    text = judge(exercise(mistakes=(grown,)), Variant(scaled, SLIP="grown")).message
+    assert "likely   a number was added" in text
+    assert "so large a difference" not in text
 
 
 @interpreted
