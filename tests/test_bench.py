@@ -385,7 +385,7 @@ def test_what_there_is_not(given, words, capsys):
 
 
 def test_the_plan():
-    assert sum(len(shapes) for _, shapes in bench.plan([], [], False)) == 8 * 7 + 2 + 8 * 4
+    assert sum(len(shapes) for _, shapes in bench.plan([], [], False)) == 8 * 7 + 6 + 2 + 8 * 4
     assert all(shapes == [w.shapes[0]] for w, shapes in bench.plan([], [], True))
     chosen = bench.plan(["chunk_gla", "chunk_simple_gla"], ["b2t8192", "B8 T1024"], False)
     assert [(w.name, [s["B"] for s in shapes]) for w, shapes in chosen] == [
