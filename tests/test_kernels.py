@@ -379,8 +379,8 @@ def test_tokens_of_no_sequence_read_zero(name, ends):
     none = torch.ones(110, dtype=torch.bool)
     none[ends[0] : ends[-1]] = False
     inputs = {key: x.float() for key, x in drawn(operator, shape=shape).items()}
-    for x in inputs.values():
-        if x.shape[:2] == (1, 110) and name != "chunk_mlstm":
+    for key, x in inputs.items():
+        if x.shape[:2] == (1, 110) and key != "f":  # mLSTM's forget gate: its own gradient would be NaN there
             x[:, none] = torch.nan
         x.requires_grad_()
     with verify.nan_filled():

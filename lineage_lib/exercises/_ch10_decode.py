@@ -151,7 +151,7 @@ def _gdn2_decode_step(
 DECODE = Exercise(
     id="10.5",
     name="gdn2_decode_step",
-    title="one token of Gated DeltaNet-2, in place",
+    title="a decode step of GDN-2, in place",
     points=3,
     minutes=20,
     difficulty="core",

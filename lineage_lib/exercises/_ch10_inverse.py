@@ -117,7 +117,7 @@ def _invert_blocks(A, blocks, T, H, A_t, C: tl.constexpr, SLIP: tl.constexpr):
 BLOCKS = Exercise(
     id="10.1",
     name="invert_blocks",
-    title="the inverse of every block of 16 tokens",
+    title="the inverses of blocks of 16",
     points=3,
     minutes=25,
     difficulty="core",

@@ -129,7 +129,7 @@ def _repaired_inverse(
 REPAIR = Exercise(
     id="10.6",
     name="repaired_inverse",
-    title="repair a kernel that is right on paper",
+    title="repair what is right on paper",
     points=4,
     minutes=30,
     difficulty="hard",
