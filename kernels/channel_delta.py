@@ -4,7 +4,8 @@ import torch
 
 from kernels import channel_chunks, delta_recur, delta_walk, walk
 from kernels.arguments import Sizes, in_dtype_of, last_contiguous, not_offered, over_group, states_of
-from kernels.delta import activated, decay_of, of_length_one
+from kernels.delta import activated, decay_of
+from kernels.units import UnitLength
 
 
 def chunk_kda(
@@ -100,7 +101,7 @@ def _call(
     )
     q, k = in_dtype_of(v, q, k)
     if l2norm:
-        q, k = of_length_one(q), of_length_one(k)
+        q, k = UnitLength.apply(q), UnitLength.apply(k)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     return ChannelDelta.apply(
         q, k, v, g, b, w, scale, initial_state, cu_seqlens, output_final_state, state_v_first, by_token

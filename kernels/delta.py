@@ -5,6 +5,7 @@ import torch.nn.functional as F
 
 from kernels import delta_chunks, delta_recur, delta_walk, scalar_chunks, walk
 from kernels.arguments import Sizes, in_dtype_of, last_contiguous, not_offered, over_group, states_of
+from kernels.units import UnitLength
 
 
 def chunk_delta_rule(
@@ -141,12 +142,6 @@ def decay_of(g, activate, A_log, dt_bias, lower_bound=None):
     return -rate * F.softplus(g) if lower_bound is None else lower_bound * torch.sigmoid(rate * g)
 
 
-def of_length_one(x):
-    """As FLA divides: a vector of zeros stays one."""
-    wide = x.float()
-    return (wide * torch.rsqrt(wide.square().sum(-1, keepdim=True) + 1e-6)).to(x.dtype)
-
-
 def _call(
     q, k, v, g, beta, scale, initial_state, output_final_state, l2norm, state_v_first, cu_seqlens, by_token=False
 ):
@@ -156,7 +151,7 @@ def _call(
     )
     q, k = in_dtype_of(v, q, k)
     if l2norm:
-        q, k = of_length_one(q), of_length_one(k)
+        q, k = UnitLength.apply(q), UnitLength.apply(k)
     if beta is None:
         beta = torch.ones(v.shape[:3], dtype=torch.float32, device=v.device)
     scale = q.shape[-1] ** -0.5 if scale is None else scale

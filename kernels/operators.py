@@ -42,7 +42,8 @@ def draw_keys(kind: str, r: torch.Generator, *shape: int) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of one case; ``lengths``: sequences packed into one row; ``state``: one before, and a gradient after."""
+    """Sizes of one case; ``lengths``: sequences packed into one row; ``state``: one before, and a gradient after;
+    ``l2norm``: queries and keys have any length, and the function is to divide by it."""
 
     B: int = 1
     T: int = 70
@@ -52,14 +53,16 @@ class Shape:
     V: int = 16
     lengths: tuple[int, ...] = ()
     state: bool = True
+    l2norm: bool = False
 
     @property
     def N(self) -> int:
         return len(self.lengths) or self.B
 
     def __str__(self) -> str:
+        sizes = f"B{self.B} T{self.T} H{self.H}/{self.HV} K{self.K} V{self.V}"
         packed = f" packed {list(self.lengths)}" if self.lengths else ""
-        return f"B{self.B} T{self.T} H{self.H}/{self.HV} K{self.K} V{self.V}{packed}{'' if self.state else ' no state'}"
+        return f"{sizes}{packed}{'' if self.state else ' no state'}{' l2norm' if self.l2norm else ''}"
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ class Operator:
     regimes: tuple[str, ...] = tuple(GATES)
     keys: tuple[str, ...] = ("identical", "zero", "long")
     packs: bool = True
+    normalises: bool = False  # has ``use_qk_l2norm_in_kernel``
     differentiable: bool = True
     single: bool = False  # takes one token
     by_token: bool = False  # its loop over tokens is slow where it is interpreted
@@ -145,13 +149,26 @@ def _draw_delta(decay: str, gates_of: str) -> Callable:
             return torch.full_like(x, float(fixed)) if fixed else x
 
         drawn |= {"beta": gate()} if gates_of == "head" else {"b": gate(shape.K), "w": gate(shape.V)}
+        if shape.l2norm:
+            drawn |= {name: normal(r, *drawn[name].shape[:-1], 1).exp() * drawn[name] for name in "qk"}
         return drawn | ({} if S is None else {"initial_state": S})
 
     return draw
 
 
+def _delta(function: Callable) -> Callable:
+    def call(tensors, shape, packed):
+        return function(
+            **tensors, output_final_state=shape.state, cu_seqlens=packed, use_qk_l2norm_in_kernel=shape.l2norm
+        )  # fmt: skip
+
+    return call
+
+
 def _delta_reference(tensors, shape, packed):
     q, k, v = (tensors[name] for name in "qkv")
+    if shape.l2norm:
+        q, k = (x * (x.square().sum(-1, keepdim=True) + 1e-6).rsqrt() for x in (q, k))
     beta = tensors["beta"][..., None] if "beta" in tensors else None
     b, w = (beta, beta) if beta is not None else (tensors["b"], tensors["w"])
     e = b * k.repeat_interleave(shape.HV // shape.H, 2)
@@ -311,10 +328,11 @@ _DELTA = dict(
     keys=(*_KEYS, *_REFLECTED),
     gates=("g", "beta", "b", "w"),
     float32=("g", "beta", "initial_state"),
+    normalises=True,
 )
 _DELTA_RULE = _DELTA | dict(draw=_draw_delta("none", "head"), regimes=("zero",), keys=_KEYS)
 _GATED_DELTA_RULE = _DELTA | dict(draw=_draw_delta("head", "head"))
-_PRODUCT = _GATED_DELTA_RULE | dict(draw=_draw_product, reference=_product_reference, keys=_KEYS)
+_PRODUCT = _GATED_DELTA_RULE | dict(draw=_draw_product, reference=_product_reference, keys=_KEYS, normalises=False)
 _KDA = _DELTA | dict(draw=_draw_delta("channel", "head"))
 _GDN2 = _DELTA | dict(draw=_draw_delta("channel", "channel"))
 OPERATORS = [
@@ -335,7 +353,7 @@ OPERATORS = [
     Operator("fused_recurrent_mlstm", ours=_mlstm(kernels.fused_recurrent_mlstm), by_token=True, **_MLSTM),
     Operator("chunk_gated_delta_product", ours=_product, **_PRODUCT),
     *(
-        Operator(f"{form}_{name}", ours=_like_fla(getattr(kernels, f"{form}_{name}")), by_token=by_token, **known)
+        Operator(f"{form}_{name}", ours=_delta(getattr(kernels, f"{form}_{name}")), by_token=by_token, **known)
         for name, known in {
             "delta_rule": _DELTA_RULE,
             "gated_delta_rule": _GATED_DELTA_RULE,

@@ -46,6 +46,8 @@ def cases(operator: Operator, dtype: torch.dtype) -> Iterator[tuple[Shape, str, 
         shapes.append(Shape(T=16 * C + 7))
     if operator.packs:
         shapes.append(Shape(T=2 * C + 9, HV=2, lengths=(0, C, 1, 0, C + 8)))
+    if operator.normalises:
+        shapes += [Shape(T=T, HV=2, K=20, l2norm=True) for T in (0, C + 6)]
     yield from ((shape, "mixed", "unit") for shape in shapes)
     for gates, keys in [(g, "unit") for g in operator.regimes] + [("mixed", k) for k in operator.keys]:
         yield Shape(B=1 + GPU, T=C + 7, HV=2), gates, keys
@@ -58,7 +60,9 @@ def cases(operator: Operator, dtype: torch.dtype) -> Iterator[tuple[Shape, str, 
             Shape(T=333, HV=2, K=100, V=60),
             Shape(T=4096, K=128, V=128),
             Shape(T=8192, HV=4, K=64, V=64),
-        ] + [Shape(T=700, HV=2, K=128, V=128, lengths=(3, 0, 297, 400))] * operator.packs
+        ]
+        wide += [Shape(T=700, HV=2, K=128, V=128, lengths=(3, 0, 297, 400))] * operator.packs
+        wide += [Shape(B=2, T=700, H=2, HV=4, K=128, V=128, l2norm=True)] * operator.normalises
         yield from ((shape, gates, "unit") for shape, gates in itertools.product(wide, operator.regimes))
         yield from ((wide[0], "mixed", keys) for keys in operator.keys)
 
