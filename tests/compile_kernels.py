@@ -29,7 +29,7 @@ CASES = [
     (torch.bfloat16, Shape(T=2048, H=2, HV=2, K=128, V=128)),
     (torch.bfloat16, Shape(T=200, H=1, HV=2, K=256, V=64, lengths=(150, 0, 50))),
     (torch.float32, Shape(T=100, K=128, V=128)),
-    (torch.float16, Shape(T=100, K=128, V=128)),
+    (torch.float16, Shape(T=2048, H=2, HV=2, K=128, V=128)),
     (torch.bfloat16, Shape(T=1, K=64, V=64, state=False, l2norm=True)),
     (torch.float32, Shape(T=9, K=100, V=60, l2norm=True)),
 ]

@@ -125,6 +125,19 @@ def test_reflections_stay_finite(operator, gates):
     assert all(math.isfinite(error.error) for error in found)
 
 
+@CHUNKED
+def test_gradients_are_the_same_token_by_token(operator):
+    """The chunked form keeps for its backward pass what decoding has to make first."""
+    decode = getattr(kernels, operator.name.replace("chunk", "fused_recurrent"))
+    drawn = verify.draw(operator, torch.float32, Shape(T=70, HV=2), "mixed", "unit", 0)
+    inputs = {name: x.float().requires_grad_() for name, x in drawn.items()}
+    both = []
+    for function in (getattr(kernels, operator.name), decode):
+        o, S = function(**inputs, output_final_state=True)
+        both.append(torch.autograd.grad((o.square().sum() + S.square().sum()), list(inputs.values())))
+    alike(*both)
+
+
 @triton.jit
 def inverted(T, X, C: tl.constexpr, LEVELS: tl.constexpr):
     at = tl.arange(0, C)[:, None] * C + tl.arange(0, C)[None, :]
