@@ -167,6 +167,26 @@ def test_a_measured_kernel(built):
     assert f"{counted}, on: {DEVICE}." in words(soup)
 
 
+def test_times_that_others_publish_stand_beside_ours(built):
+    published = json.loads(page.PUBLISHED.read_text(encoding="utf-8"))
+    shape, device = published[0]["times"][0]["shape"], published[0]["device"]
+    soup, _ = built(
+        record("chunk_gated_delta_rule", shape=shape, device=device, median_ms=0.4321), record(device=device)
+    )
+    part = section(soup, "chunk_gated_delta_rule")
+    heads, first, second = cells(part.find_all("table")[-1])
+    assert heads == ["Shape", "Pass", "FlashQLA", "FlashInfer", "flash-linear-attention", "Ours"]
+    assert first == ["B1 T8192 H64 HQ16 K128 V128", "forward", "0.397", "0.392", "0.814", "0.432"]
+    assert second[-1] == "–"
+    said = words(part)
+    assert all(entry["conditions"] in said for entry in published)
+    assert part.find("a", string="table")["href"] == published[0]["source"]
+    assert "Not timed here" not in words(section(soup))
+    for entry in published:
+        workload = page.workloads()[entry["kernel"]]
+        assert all(time["shape"] in workload.shapes and time["pass"] in workload.passes for time in entry["times"])
+
+
 def test_a_changed_source_is_said(built):
     new, old = record(), record(shape=SHAPES[1], source_sha256="0" * 64)
     soup, _ = built(new, old, record("chunk_gla", source_sha256="0" * 64))

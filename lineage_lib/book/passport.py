@@ -7,6 +7,7 @@
 
 import functools
 import importlib.util
+import json
 import os
 import re
 import sys
@@ -24,6 +25,7 @@ from lineage_lib.figures.passport import PASSES, times
 from lineage_lib.paths import ROOT
 
 NONE = "–"
+PUBLISHED = ROOT / "book" / "data" / "published_times.json"
 
 
 @functools.cache
@@ -257,6 +259,31 @@ def _verbatim(text: str) -> str:
     return "`" + text.replace("`", "'") + "`"
 
 
+def published(kernel: str, records: list[dict]) -> str:
+    """What others say of their own functions at shapes of ours, on this device, beside ours; nothing if none does."""
+    said = ""
+    for found in json.loads(PUBLISHED.read_text(encoding="utf-8")):
+        if found["kernel"] != kernel or found["device"] != records[0]["device"]:
+            continue
+        libraries = list(dict.fromkeys(name for time in found["times"] for name in time["ms"]))
+        rows = [
+            (
+                shape_label(time["shape"]),
+                time["pass"],
+                *(_ms(time["ms"].get(name)) for name in libraries),
+                next((_ms(r["median_ms"]) for r in records if all(r[x] == time[x] for x in ("shape", "pass"))), NONE),
+            )
+            for time in found["times"]
+        ]
+        heads, align = ("Shape", "Pass", *libraries, "Ours"), ["---"] * 2 + ["---:"] * (len(libraries) + 1)
+        said += (
+            f"\n\nNot timed here but published by {found['author']}, in milliseconds, for an {found['device']} of its "
+            f"authors’ ([table]({found['source']}); {found['conditions']}), with ours from above beside them:\n\n"
+            + _table(heads, align, rows)
+        )
+    return said
+
+
 # --- The figure ---
 
 
@@ -374,6 +401,7 @@ class PassportKernels(FromTable):
         draw(timed, path)
         image = "/" + os.path.relpath(path, self.env.srcdir).replace(os.sep, "/")
         self.parsed(f"```{{figure}} {image}\n:alt: {alt(timed)}\n\n{plain(caption(timed))}\n```", part)
+        self.parsed(published(kernel, timed), part)
 
 
 def _add_style(app, pagename, templatename, context, doctree) -> None:
