@@ -210,7 +210,7 @@ def _near_cases(rng):
         Case((1000, 1100, 30), "thirty: nothing is excluded any more"),
         Case((0, 6, 6), "all bits may be wrong"),
         Case((3, 12, 2), ""),
-        Case((20, 5000, 2000), "numbers of a thousand digits and more: use whole numbers"),
+        Case((20, 1500, 600), "numbers of four hundred digits: use whole numbers"),
         *(Case(case) for case in drawn),
     ]
 

@@ -167,8 +167,8 @@ def ngram_backwards(prompt, n):
 
 # 12.7
 def bits_by_counting(n, c):
-    bits = 0
-    while 2**bits < c**n:
+    bits, lists = 0, c**n
+    while 2**bits < lists:
         bits += 1
     return bits
 

@@ -141,7 +141,7 @@ def near_by_entropy(bits, L, wrong):
 
 
 def near_in_floats(bits, L, wrong):
-    """Overflows where L is in the thousands."""
+    """Overflows where L is above a thousand."""
     return min(0.0, bits - L + math.log2(sum(float(math.comb(L, i)) for i in range(wrong + 1))))
 
 
