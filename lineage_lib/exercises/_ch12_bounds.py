@@ -129,7 +129,7 @@ def _strictly(bits, c):
 LONGEST = Exercise(
     id="12.4",
     name="longest_copy",
-    title="the longest string that can always be copied",
+    title="the longest string always copied",
     points=1,
     minutes=6,
     difficulty="core",
@@ -232,7 +232,7 @@ def _near_with(**slip):
 NEAR = Exercise(
     id="12.5",
     name="log2_near_ceiling",
-    title="the ceiling with a few wrong bits allowed",
+    title="the ceiling with a few wrong bits",
     points=2,
     minutes=8,
     difficulty="core",

@@ -76,7 +76,7 @@ def _of_the_prompt(prompt, n):
 NGRAM = Exercise(
     id="12.6",
     name="copy_by_ngram",
-    title="copy by looking up the last n symbols",
+    title="copy by looking up n symbols",
     points=2,
     minutes=10,
     difficulty="core",

@@ -154,7 +154,7 @@ def _backwards(x, i, k):
 GAME = Exercise(
     id="12.8",
     name="index_game",
-    title="INDEX, played with a recurrent state",
+    title="INDEX, played with a state",
     points=2,
     minutes=10,
     difficulty="core",

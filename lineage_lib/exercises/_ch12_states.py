@@ -101,7 +101,7 @@ def _of_the_start(table, L):
 TWINS = Exercise(
     id="12.1",
     name="first_twins",
-    title="two strings that leave the same state",
+    title="two strings, one state",
     points=2,
     minutes=10,
     difficulty="core",
@@ -215,7 +215,7 @@ def _up_to(table, L):
 COPIED = Exercise(
     id="12.2",
     name="strings_copied",
-    title="how many strings the best decoder copies",
+    title="how many strings come back",
     points=2,
     minutes=8,
     difficulty="core",

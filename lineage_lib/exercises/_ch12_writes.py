@@ -157,7 +157,7 @@ def _targets_with(**slip):
 TARGETS = Exercise(
     id="12.10",
     name="delta_targets",
-    title="what to write so that all reads are exact",
+    title="writes that make reads exact",
     points=3,
     minutes=12,
     difficulty="hard",

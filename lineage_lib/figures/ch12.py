@@ -1,11 +1,13 @@
 """Chapter 12's plots, copying and recall. Each takes the arrays it shows."""
 
+import re
+
 import numpy as np
 
 from lineage_lib.figures import DECAY, ERASE, GRID, INK, KEY, STATE, VALUE, figure
 
-MARKS = ("o", "s", "^", "D")
-COLOURS = (STATE, DECAY, VALUE, ERASE)
+MEMORIES = {"register": (KEY, "D"), "rounded decay": (DECAY, "s"), "random table": (INK, "^"), "counter": (ERASE, "o")}
+STATES = {"basis": (KEY, "D"), "adding": (VALUE, "o"), "delta": (STATE, "^"), "one": (ERASE, "s")}  # by the first word
 RULES = {"additive": (VALUE, "o", "-"), "decayed": (DECAY, "s", "--"), "delta": (STATE, "^", "-.")}
 
 
@@ -19,7 +21,8 @@ def ceiling(lengths, success, bits):
     ax.plot(lengths, most, color=INK, linewidth=1.4, label=f"ceiling of {bits} bits", zorder=0)
     ax.fill_between(lengths, most, 3, color=GRID, alpha=0.5, zorder=-1)
     ax.text(lengths[-1] - 0.1, 1.3, "excluded", ha="right", va="center", color=INK)
-    for (name, share), colour, mark in zip(success.items(), COLOURS, MARKS):
+    for name, share in success.items():
+        colour, mark = MEMORIES[name]
         ax.plot(lengths, share, color=colour, marker=mark, markersize=5, linewidth=1, linestyle=":", label=name)
     ax.set(yscale="log", ylim=(1e-4, 3), xlabel="length of the string, in bits", ylabel="share of strings copied")
     ax.set_yticks([1, 0.1, 0.01, 0.001, 0.0001], ["1", "0.1", "0.01", "0.001", "0.0001"])
@@ -36,7 +39,8 @@ def frontier(measured, bits_a_symbol):
     fig, ax = figure(7.2, 3.8)
     bits = np.logspace(np.log2(8), np.log2(4096), 50, base=2)
     ax.plot(bits, (bits + 1) / bits_a_symbol, color=INK, linewidth=1.4, label="limit of the theorem", zorder=0)
-    for (name, points), colour, mark in zip(measured.items(), COLOURS, MARKS):
+    for name, points in measured.items():
+        colour, mark = STATES[re.match(r"\w+", name)[0]]
         ax.plot(*np.transpose(points), color=colour, marker=mark, markersize=6, linestyle=":", label=name)
     ax.set(xscale="log", yscale="log", ylim=(0.8, 2500), xlabel="bits of state")
     ax.set_ylabel("longest string copied, in symbols")
