@@ -28,10 +28,15 @@ def default_dtype():
 
 @dataclass(frozen=True)
 class BuiltBook:
-    """The book's pages, and how long the cold build took."""
+    """The book's pages, and the processor time that the cold build took: other work beside it does not change that."""
 
     html: Path
     seconds: float
+
+
+def _of_children() -> float:
+    """Processor time in seconds of the processes that this one has waited for."""
+    return sum(os.times()[2:4])
 
 
 @pytest.fixture(scope="session")
@@ -43,19 +48,19 @@ def book(tmp_path_factory) -> BuiltBook:
     try:
         folder.mkdir()
     except FileExistsError:  # another process builds it
-        end = time.monotonic() + 300
+        end = time.monotonic() + 600
         while not report.exists() and time.monotonic() < end:
             time.sleep(0.2)
     else:
-        start, failure = time.monotonic(), ""
+        start, failure = _of_children(), ""
         try:
             build_book(folder / "_build")
         except RuntimeError as error:
             failure = str(error)
         unfinished = report.with_suffix(".part")
-        unfinished.write_text(f"{time.monotonic() - start}\n{failure}", encoding="utf-8")
+        unfinished.write_text(f"{_of_children() - start}\n{failure}", encoding="utf-8")
         unfinished.rename(report)
-    assert report.exists(), "the book was not built within five minutes"
+    assert report.exists(), "the book was not built within ten minutes"
     seconds, _, failure = report.read_text(encoding="utf-8").partition("\n")
     assert not failure, failure
     return BuiltBook(folder / "_build" / "html", float(seconds))
