@@ -243,7 +243,7 @@ def _signed(q: Tensor, k: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _by_chunks(q: Tensor, k: Tensor, v: Tensor, g: Tensor | None, beta: Tensor | None) -> Tensor:
     """q (B, T, H, K), k (B, T, n, H, K), v (B, T, n, H, V), g (B, T, H), beta (B, T, n, H) -> (B, T, H, V)."""
-    n, (B, T, H, K) = k.shape[2], q.shape
+    n = k.shape[2]
     if n > 1:  # a token's steps stand behind one another: the first decays, the last is read
         q = F.pad(q[:, :, None], (0, 0, 0, 0, n - 1, 0)).flatten(1, 2)
         g = None if g is None else F.pad(g[:, :, None], (0, 0, 0, n - 1)).flatten(1, 2)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -246,13 +247,14 @@ class Trainer:
         ]
         right, asked = torch.cat(right, 1) == answers, answers >= 0
         cuts, results = test.cuts or (0, T), []
-        for first, end in zip(cuts, cuts[1:]):
+        for first, end in pairwise(cuts):
             here, there = right[..., first:end], asked[..., first:end]
-            share = (here & there).sum((1, 2)) / there.sum((1, 2))
-            whole = (here | ~there).all(2).double().mean(1)
-            results.append(
-                {"arguments": test.arguments, "places": [first, end], "accuracy": _rounded(share), "whole": _rounded(whole)}
-            )  # fmt: skip
+            shares = {
+                "accuracy": (here & there).sum((1, 2)) / there.sum((1, 2)),
+                "whole": (here | ~there).all(2).double().mean(1),
+            }
+            rounded = {name: [round(x, 4) for x in share.tolist()] for name, share in shares.items()}
+            results.append({"arguments": test.arguments, "places": [first, end], **rounded})
         return results
 
     def save(self, path: Path) -> None:
@@ -322,10 +324,6 @@ def train(
 def with_seeds(setting: Setting, *seeds: int) -> Setting:
     """``setting`` with other seeds."""
     return replace(setting, seeds=seeds)
-
-
-def _rounded(shares: Tensor) -> list[float]:
-    return [round(x, 4) for x in shares.tolist()]
 
 
 class _Bar:
