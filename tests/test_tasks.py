@@ -16,18 +16,13 @@ def rng(seed: int = 0) -> np.random.Generator:
 # --- Each answer again, by a slow loop that reads one sequence ---
 
 
-def remembered(tokens, is_key):
-    """What was last paired with each key; a key's first occurrence is followed by its value."""
-    told, answers, t = {}, [], 0
-    while t < len(tokens):
-        if is_key(tokens[t]) and tokens[t] not in told:
-            told[tokens[t]] = tokens[t + 1]
-            answers += [-1, -1]
-            t += 2
-        else:
-            answers.append(told.get(tokens[t], -1))
-            t += 1
-    return answers
+def remembered(tokens, writes, keys):
+    """Each of the first ``writes`` keys is followed by its value; of the keys after them the newest value is asked."""
+    told = {}
+    for key, value in zip(tokens[0 : 2 * writes : 2], tokens[1 : 2 * writes : 2]):
+        assert key in keys
+        told[key] = value
+    return 2 * writes * [-1] + [told.get(x, -1) for x in tokens[2 * writes :]]
 
 
 def copied(tokens, symbols):
@@ -67,9 +62,9 @@ def flipped(tokens, T):
 
 CASES = {
     "multi_query_recall": (
-        dict(T=36, pairs=(3, 7), vocabulary=64, fill=False), lambda x: remembered(x, lambda key: 1 <= key < 32)),
+        dict(T=36, pairs=7, updates=3, vocabulary=64, fill=False), lambda x: remembered(x, 10, range(1, 32))),
     "pairs_then_questions": (
-        dict(pairs=(3, 7), questions=9, keys=10, values=6), lambda x: remembered(x, lambda key: key < 10)),
+        dict(pairs=4, updates=8, questions=9, keys=10, values=6), lambda x: remembered(x, 12, range(10))),
     "copying": (dict(shortest=1, longest=9, symbols=4), lambda x: copied(x, 4)),
     "parity": (dict(T=23), lambda x: counted(x, 2)),
     "modular_counting": (dict(T=23, modulus=5), lambda x: counted(x, 5)),
@@ -90,7 +85,7 @@ def test_every_task_has_a_case():
 
 @pytest.mark.parametrize("name", CASES)
 def test_answers_are_those_of_a_slow_loop(name):
-    for seed in range(4):  # of several numbers of pairs each is drawn
+    for seed in range(4):
         questions = drawn(name, seed)
         assert questions.answers.tolist() == [CASES[name][1](tokens) for tokens in questions.tokens.tolist()]
 
@@ -157,12 +152,22 @@ def test_recall_draws_keys_and_values_uniformly_and_each_once():
 
 
 def test_several_numbers_of_pairs_are_drawn_alike():
-    counts = [(drawn("multi_query_recall", seed, batch=1).answers >= 0).sum() for seed in range(400)]
-    near([counts.count(3), counts.count(7)], [0.5, 0.5])
+    counts = [(drawn("multi_query_recall", seed, batch=1, pairs=(3, 6)).answers >= 0).sum() for seed in range(400)]
+    near([counts.count(3), counts.count(6)], [0.5, 0.5])
+
+
+def test_an_update_changes_the_value_of_distinct_keys():
+    q = drawn("multi_query_recall", batch=4_000, pairs=5, updates=3, vocabulary=12)
+    keys, newer = q.tokens[:, 10:16:2], q.tokens[:, 11:16:2]
+    which = (keys[:, :, None] == q.tokens[:, None, 0:10:2]).argmax(2)
+    older = np.take_along_axis(q.tokens[:, 1:10:2], which, 1)
+    assert all(len({*row}) == 3 for row in keys.tolist())
+    near(np.bincount(which.ravel()), np.full(5, 1 / 5))
+    near(np.bincount(((newer - older) % 6).ravel(), minlength=6)[1:], np.full(5, 1 / 5))
 
 
 def test_the_simple_recall_asks_uniformly():
-    q = drawn("pairs_then_questions", batch=4_000, pairs=3)
+    q = drawn("pairs_then_questions", batch=4_000, pairs=3, updates=0)
     which = (q.tokens[:, None, 6:] == q.tokens[:, 0:6:2, None]).argmax(1)
     near(np.bincount(which.ravel()), np.full(3, 1 / 3))
     near(np.bincount(q.tokens[:, 1:6:2].ravel() - 10), np.full(6, 1 / 6))
@@ -217,8 +222,9 @@ def test_words_in_a_group_end_uniformly():
 @pytest.mark.parametrize(
     ("name", "changed", "message"),
     [
-        ("multi_query_recall", dict(pairs=10, T=36), "pairs: expected a whole number from 1 to 9, as T"),
-        ("multi_query_recall", dict(pairs=(2, 0)), "pairs: .* got 0"),
+        ("multi_query_recall", dict(pairs=8, T=36), "pairs: expected a whole number from 1 to 7, as T"),
+        ("multi_query_recall", dict(pairs=2), "updates: expected a whole number from 0 to 2 = pairs, got 3"),
+        ("multi_query_recall", dict(pairs=(3, 0)), "pairs: .* got 0"),
         ("multi_query_recall", dict(power=0), "power: expected a number above 0, got 0"),
         ("pairs_then_questions", dict(pairs=11), "pairs: expected a whole number from 1 to 10 = keys, got 11"),
         ("pairs_then_questions", dict(questions=-1), "questions: .* got -1"),

@@ -11,13 +11,15 @@ def multi_query_recall(
     *,
     T: int = 64,
     pairs: int | tuple[int, ...] = 8,
+    updates: int = 0,
     vocabulary: int = 8192,
     power: float = 0.01,
     fill: bool = True,
 ) -> Questions:
     """Multi-query associative recall, MQAR, as Zoology draws it: pairs first, then each key once more.
 
-    A sequence begins with ``pairs`` keys, each followed by its value. Behind them every other place may
+    A sequence begins with ``pairs`` keys, each followed by its value; then ``updates`` of these keys, drawn
+    without replacement, get another value, which is the one to remember. Behind them every other place may
     hold a question: a key again, whose value is the answer there. The first such place is gap 1, the next
     gap 2, …; key after key draws one of those that are still free with a probability proportional to
     gap ** (power − 1), so that most questions follow soon: small gaps are likely because in text a pair of
@@ -26,8 +28,8 @@ def multi_query_recall(
 
     Keys are 1 to vocabulary / 2 − 1 and values vocabulary / 2 to vocabulary − 1, in a sequence each at
     most once. ``pairs`` may be several numbers, of which each call draws one.
-    Source: Arora et al. (2023), the generator of the public benchmark Zoology, whose other vocabularies and
-    lengths these are arguments for.
+    Source: Arora et al. (2023), the generators ``multiquery_ar`` and, with updates, ``forgetting_mqar`` of the
+    public benchmark Zoology.
 
     >>> q = multi_query_recall(np.random.default_rng(0), 3, T=16, pairs=2, vocabulary=32)
     >>> q.tokens.shape, (q.answers >= 0).sum(1)
@@ -36,19 +38,30 @@ def multi_query_recall(
     batch, T, vocabulary = (whole(n, v, 1) for n, v in (("batch", batch), ("T", T), ("vocabulary", vocabulary)))
     choices = pairs if isinstance(pairs, tuple) else (pairs,)
     half = vocabulary // 2
+    updates = whole("updates", updates, 0)
     for choice in choices:
-        whole("pairs", choice, 1, min(half - 1, T // 4), ", as T ≥ 4 pairs and half the vocabulary allow")
+        most = min(half - 1, (T - 2 * updates) // 4)
+        whole("pairs", choice, 1, most, ", as T ≥ 4 pairs + 2 updates and half the vocabulary allow")
+        whole("updates", updates, 0, choice, " = pairs")
     if not power > 0:
         raise ValueError(f"power: expected a number above 0, got {power}")
     n = choices[rng.integers(len(choices))]
     keys, values = 1 + _distinct(rng, batch, half - 1, n), half + _distinct(rng, batch, vocabulary - half, n)
-    places = (T - 2 * n) // 2
+    start = 2 * (n + updates)  # of the questions
+    places = (T - start) // 2
     # The largest of log p + Gumbel noise, the second largest, …: draws from p without replacement, in order.
     scores = (power - 1) * np.log(np.arange(1, places + 1)) + rng.gumbel(size=(batch, places))
-    at = 2 * n + 2 * np.argsort(-scores, axis=1)[:, :n]
+    at = start + 2 * np.argsort(-scores, axis=1)[:, :n]
     tokens = rng.integers(0, vocabulary, (batch, T)) if fill else np.zeros((batch, T), np.int64)
     answers = np.full((batch, T), -1)
     tokens[:, 0 : 2 * n : 2], tokens[:, 1 : 2 * n : 2] = keys, values
+    if updates:
+        which = _distinct(rng, batch, n, updates)
+        # Any value but the old one: one of the others' places behind it, around the end.
+        shift = rng.integers(1, vocabulary - half, (batch, updates))
+        newer = half + (np.take_along_axis(values, which, 1) - half + shift) % (vocabulary - half)
+        np.put_along_axis(values, which, newer, 1)
+        tokens[:, 2 * n : start : 2], tokens[:, 2 * n + 1 : start : 2] = np.take_along_axis(keys, which, 1), newer
     np.put_along_axis(tokens, at, keys, 1)
     np.put_along_axis(answers, at, values, 1)
     return Questions(tokens, answers, vocabulary, vocabulary)
@@ -58,36 +71,39 @@ def pairs_then_questions(
     rng: np.random.Generator,
     batch: int,
     *,
-    pairs: int | tuple[int, ...] = 8,
+    pairs: int = 8,
+    updates: int = 0,
     questions: int = 16,
     keys: int = 64,
     values: int = 64,
 ) -> Questions:
     """The simple recall: all pairs, then nothing but questions.
 
-    ``pairs`` keys, each once and followed by a value, then ``questions`` of these keys, drawn with
-    replacement. Keys are the tokens below ``keys``, values the ``values`` tokens after them; a value may
-    occur more than once. ``pairs`` may be several numbers, of which each call draws one.
-    T = 2 · pairs + questions. The layout of the classical associative recall (Graves et al. 2014, Ba et al.
-    2016), with many questions; no public benchmark draws just so.
+    ``pairs`` keys, each once and followed by a value; then ``updates`` times one of these keys, drawn with
+    replacement, and a value that replaces what it had; then ``questions`` of these keys, drawn with
+    replacement. Keys are the tokens below ``keys``, values the ``values`` tokens after them, drawn with
+    replacement. T = 2 · (pairs + updates) + questions. The layout of the classical associative recall (Graves et
+    al. 2014, Ba et al. 2016), with many questions; no public benchmark draws just so.
 
     >>> q = pairs_then_questions(np.random.default_rng(0), 3, pairs=2, questions=4, keys=8, values=8)
     >>> q.tokens.shape, (q.answers >= 0).sum(1)
     ((3, 8), array([4, 4, 4]))
     """
-    batch, questions = whole("batch", batch, 1), whole("questions", questions, 0)
+    batch, questions, updates = whole("batch", batch, 1), whole("questions", questions, 0), whole("updates", updates, 0)
     keys, values = whole("keys", keys, 1), whole("values", values, 1)
-    choices = pairs if isinstance(pairs, tuple) else (pairs,)
-    for choice in choices:
-        whole("pairs", choice, 1, keys, " = keys")
-    n = choices[rng.integers(len(choices))]
-    key, value = _distinct(rng, batch, keys, n), keys + rng.integers(0, values, (batch, n))
-    which = rng.integers(0, n, (batch, questions))
-    tokens = np.concatenate(
-        [np.stack([key, value], 2).reshape(batch, 2 * n), np.take_along_axis(key, which, 1)], axis=1
-    )
+    pairs = whole("pairs", pairs, 1, keys, " = keys")
+    names = _distinct(rng, batch, keys, pairs)
+    writes = np.concatenate([np.broadcast_to(np.arange(pairs), (batch, pairs)),
+                             rng.integers(0, pairs, (batch, updates))], axis=1)  # fmt: skip
+    value = keys + rng.integers(0, values, writes.shape)
+    newest = np.empty((batch, pairs), np.int64)
+    for which, what in zip(writes.T, value.T):
+        newest[np.arange(batch), which] = what
+    asks = rng.integers(0, pairs, (batch, questions))
+    told = np.stack([np.take_along_axis(names, writes, 1), value], 2).reshape(batch, -1)
+    tokens = np.concatenate([told, np.take_along_axis(names, asks, 1)], axis=1)
     answers = np.full(tokens.shape, -1)
-    answers[:, 2 * n :] = np.take_along_axis(value, which, 1)
+    answers[:, told.shape[1] :] = np.take_along_axis(newest, asks, 1)
     return Questions(tokens, answers, keys + values, keys + values)
 
 
