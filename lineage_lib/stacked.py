@@ -133,7 +133,9 @@ def weights(shape: Shape, vocabulary: int, classes: int) -> dict[str, Weight]:
             first = _uniform(math.log(1e-3), math.log(0.1), lambda x: x.exp() + torch.log(-torch.expm1(-x.exp())))
             layer |= {"dt": _matrix(D, H), "dt_bias": Weight((H,), first)}
             layer["A_log"] = Weight((H,), _uniform(1, 16, torch.log))
-        layer |= {"norm_o": Weight((V,), _constant(1.0)), "out": _matrix(H * V, D)}
+        if mixer.kind != "softmax":
+            layer["norm_o"] = Weight((V,), _constant(1.0))
+        layer["out"] = _matrix(H * V, D)
         if shape.mlp:
             layer["norm_mlp"] = Weight((D,), _constant(1.0))
             layer |= {"up": _matrix(D, shape.mlp * D), "down": _matrix(shape.mlp * D, D)}

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
@@ -154,7 +154,8 @@ class Trainer:
         """Trains to the end, from ``checkpoint`` if there is one, which is renewed every ``save_every`` seconds."""
         if checkpoint is not None and checkpoint.exists():
             self.restore(checkpoint)
-        saved, began, bar = time.monotonic(), time.monotonic() - self.seconds, _Bar(self.setting.steps, progress)
+        saved, began = time.monotonic(), time.monotonic() - self.seconds
+        bar = _Bar(self.step, self.setting.steps, progress)
         recorded: list[Tensor] = []  # losses that are still on the device
         play = None
         for tokens, answers in self._batches():
@@ -321,23 +322,17 @@ def train(
     return record
 
 
-def with_seeds(setting: Setting, *seeds: int) -> Setting:
-    """``setting`` with other seeds."""
-    return replace(setting, seeds=seeds)
-
-
 class _Bar:
     """One line on standard error that is written over: how far, how long yet, the loss."""
 
-    def __init__(self, steps: int, wanted: bool):
-        self.steps, self.began, self.wanted = steps, time.monotonic(), wanted and sys.stderr.isatty()
-        self.first: int | None = None
+    def __init__(self, first: int, steps: int, wanted: bool):
+        self.first, self.steps, self.began = first, steps, time.monotonic()
+        self.wanted = wanted and sys.stderr.isatty()
 
     def show(self, step: int, loss: float) -> None:
-        self.first = step if self.first is None else self.first
         if self.wanted:
-            done, since = "█" * round(20 * step / self.steps), time.monotonic() - self.began
-            left = since / step * (self.steps - step)
+            left = (time.monotonic() - self.began) / (step - self.first) * (self.steps - step)
+            done = "█" * round(20 * step / self.steps)
             print(f"\r{done:░<20} {step}/{self.steps}, {left:.0f} s left, loss {loss:.4f}  ", end="", file=sys.stderr)
 
     def close(self) -> None:
