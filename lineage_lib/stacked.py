@@ -161,7 +161,8 @@ def logits(shape: Shape, parts: dict[str, Weight], rows: Tensor, tokens: Tensor)
     split = rows.split([math.prod(weight.shape) for weight in parts.values()], 1)
     w = {name: part.view(M, *weight.shape) for (name, weight), part in zip(parts.items(), split)}
     # A product with rows of one 1 each, as then is its gradient: the same sums in the same order in every run.
-    x = F.one_hot(tokens.flatten(1), w["embedding"].shape[1]).to(rows.dtype) @ w["embedding"]  # (M, B T, D)
+    names = torch.arange(w["embedding"].shape[1], device=tokens.device)
+    x = (tokens.flatten(1)[..., None] == names).to(rows.dtype) @ w["embedding"]  # (M, B T, D)
     for i, name in enumerate(shape.mixers):
         layer = {key.partition(".")[2]: value for key, value in w.items() if key.startswith(f"{i}.")}
         x = x + _mixed(shape, name, layer, _normed(x, layer["norm"]).view(M, B, T, -1)) @ layer["out"]

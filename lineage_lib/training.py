@@ -241,7 +241,8 @@ class Trainer:
     def answered(self, test: Test, kind: int, number: int) -> list[dict]:
         """For each stretch of places: the models' shares of questions and of sequences that are answered rightly."""
         tokens, answers = self._batch(kind, number, test.batch, test.arguments)
-        T, most = tokens.shape[-1], max(1, 2**20 // tokens[:, 0].numel())  # sequences at once
+        T, room = tokens.shape[-1], 2**20 if self.device.type == "cuda" else 2**15
+        most = max(1, room // tokens[:, 0].numel())  # sequences at once
         right = [
             logits(self.setting.shape, self.parts, self.rows, some.to(self.device)).argmax(-1).cpu()
             for some in tokens.split(most, 1)
