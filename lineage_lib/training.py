@@ -129,7 +129,8 @@ class Trainer:
         (gradient,) = torch.autograd.grad(losses.sum(), rows)
         with torch.no_grad():
             norm = gradient.norm(dim=1, keepdim=True)
-            gradient = gradient * (setting.clip / norm.clamp_min(setting.clip))
+            # A gradient that is not finite is left out: the models beside it, and its own weights, stay what they are.
+            gradient = torch.where(norm.isfinite(), gradient * (setting.clip / norm.clamp_min(setting.clip)), 0.0)
             self.mean.lerp_(gradient, 1 - b1)
             self.square.lerp_(gradient.square(), 1 - b2)
             direction = self.mean / self.correction[0] / ((self.square / self.correction[1]).sqrt() + 1e-8)
@@ -292,7 +293,7 @@ class Trainer:
             "models": [{"seed": seed, "learning_rate": rate} for seed, rate in self.setting.models],
             "steps": self.step,
             "seconds": round(self.seconds, 1),
-            "losses": [[step, [float(f"{x:.4g}") for x in self.losses[step]]] for step in steps],
+            "losses": [[step, [_number(x) for x in self.losses[step]]] for step in steps],
             "checks": self.checks,
             "tests": tests,
         }
@@ -321,6 +322,11 @@ def train(
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
     return record
+
+
+def _number(loss: float) -> float | None:
+    """Four digits of it; JSON has no number that is not finite."""
+    return float(f"{loss:.4g}") if math.isfinite(loss) else None
 
 
 class _Bar:
