@@ -110,7 +110,7 @@ def small() -> Points:
     """What two cores train in seconds, ten seeds of each: the points that the tests train again with one of them.
 
     Recall of keys that get further values, which a memory that only adds cannot tell from the first, beside the
-    recall of keys that are written once, which it can; and parity. States of 16 × 16.
+    recall of keys that are written once, which it can; and parity. States of two heads of 16 × 16.
     """
     seeds, points = tuple(range(10)), {}
     told = dict(pairs=4, updates=8, questions=12, keys=16, values=16)
@@ -118,7 +118,7 @@ def small() -> Points:
         for name in ("deltanet", "linear-attention"):
             points[f"recall/{kind}{name}"] = Setting(
                 task="pairs_then_questions", arguments=arguments, seeds=seeds, learning_rates=(1e-2,), steps=500,
-                shape=Shape(mixers=(name, name), width=64, K=16, V=16, conv=2),
+                shape=Shape(mixers=(name, name), width=64, H=2, K=16, V=16, conv=2),
             )  # fmt: skip
     for sign in "+±":
         points[f"parity/deltanet{sign}"] = Setting(

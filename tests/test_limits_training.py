@@ -72,7 +72,7 @@ def test_no_point_is_started_once_the_minutes_are_over(quick, run):
 def test_a_list_trains_nothing(quick, run):
     records, printed = run("--grid", "small", "--list")
     assert records == {}
-    assert "small recall/deltanet: deltanet, deltanet, state 256" in printed
+    assert "small recall/deltanet: deltanet, deltanet, state 512" in printed
 
 
 def test_checkpoints_are_gone_in_the_end(quick, run, tmp_path):
@@ -120,8 +120,8 @@ def test_the_bands_say_what_the_chapters_say(committed):
     """DeltaNet recalls what is rewritten, a sum does not; reflections solve parity."""
     band = {name: bands(committed[name]) for name in committed}
     assert band["recall/deltanet"][0][0] > 0.95
-    assert band["recall/linear-attention"][0][1] < 0.8
-    assert band["recall/once/deltanet"][0][0] > 0.8
-    assert band["recall/once/linear-attention"][0][0] > 0.8
+    assert band["recall/linear-attention"][0][1] < 0.9
+    assert band["recall/once/deltanet"][0][0] > 0.95
+    assert band["recall/once/linear-attention"][0][0] > 0.95
     assert band["parity/deltanet±"][1][0] > 0.95, "to 256 tokens"
     assert band["parity/deltanet+"][1][1] < 0.55
