@@ -25,6 +25,7 @@ def staircases(step=0.25):
         ends = sorted({h, new, np.round((decay * h + write) / step) * step})
         ax.plot(ends, ends if len(ends) == 1 else ends[::-1], "o", color=STATE, markersize=6)
         ax.set(xlabel="state", ylabel="next state", xlim=(0, top), ylim=(0, top), aspect="equal")
+        ax.set(xticks=range(5), yticks=range(5))
         ax.set_title(f"a = {decay:g}".replace("-", "−") + (": it settles" if decay > 0 else ": it alternates"))
     return fig
 
@@ -34,25 +35,26 @@ def stops(steps, decays):
     fig, ax = figure(7.2, 3.4)
     for (name, counts), style, marker in zip(steps.items(), STYLES, MARKERS):
         forgetting = 1 - np.array(decays[: len(counts)])
-        ax.plot(forgetting, counts, linestyle=style, marker=marker, markersize=5, color=DECAY, label=name)
+        ax.plot(forgetting, counts, linestyle=style, marker=marker, markersize=5, color=DECAY)
+        ax.annotate(name, (forgetting[-1], counts[-1]), (-8, -4), textcoords="offset points", ha="right", va="top")
     ax.set(xscale="log", yscale="log", xlabel="1 − a, what is forgotten in a step", ylabel="steps until it stops")
-    ax.legend(loc="upper right")
+    ax.set(xlim=(2e-6, 1), ylim=(4, 2e6))
     return fig
 
 
 def two_mirrors(angle=36):
     """A flag, its image in one mirror, and the image of that in a second one: the flag, turned by twice the angle."""
-    fig, ax = figure(5.4, 4.4)
+    fig, ax = figure(5.4, 4.2)
     turn = np.radians(angle)
     flag = np.array([[0.35, 0.0], [1.0, 0.0], [1.0, 0.3], [0.72, 0.16], [0.35, 0.16]])
     flag = flag @ _rotation(np.radians(-25)).T
     once = flag @ _mirrored(0.0).T
     twice = once @ _mirrored(turn).T
     for direction, name in ((0.0, "first mirror"), (turn, "second mirror")):
-        end = 1.35 * np.array([np.cos(direction), np.sin(direction)])
+        end = 1.15 * np.array([np.cos(direction), np.sin(direction)])
         ax.plot(*np.stack([-end, end]).T, color=KEY, linewidth=1.4, linestyle="-" if direction == 0 else "--")
         if name == "first mirror" or angle:
-            ax.text(*(1.08 * end), name.replace(" ", "\n"), color=KEY, fontsize=9, ha="center", va="center")
+            ax.text(*(1.17 * end), name.replace(" ", "\n"), color=KEY, fontsize=9, ha="center", va="center")
     looks = (
         (flag, {"facecolor": STATE, "edgecolor": STATE, "alpha": 0.9}, "1"),
         (once, {"facecolor": "none", "edgecolor": INK, "linestyle": "--"}, "2"),
@@ -62,14 +64,14 @@ def two_mirrors(angle=36):
         ax.fill(*shape.T, linewidth=1.4, **look)
         middle = 1.18 * shape[1:3].mean(axis=0)
         ax.text(*middle, name, color=INK, ha="center", va="center")
-    arc = np.radians(-25) + np.linspace(0.05, max(2 * turn - 0.05, 0.051), 80)
-    ax.plot(0.3 * np.cos(arc), 0.3 * np.sin(arc), color=ERASE, linewidth=1.4)
+    arc = np.radians(-17) + np.linspace(0.0, max(2 * turn, 0.001), 80)
+    ax.plot(0.24 * np.cos(arc), 0.24 * np.sin(arc), color=ERASE, linewidth=1.4)
     if angle:
         end = {"arrowstyle": "-|>", "color": ERASE, "linewidth": 1.4}
-        points = [0.3 * np.array([np.cos(x), np.sin(x)]) for x in (arc[-2], arc[-1])]
+        points = [0.24 * np.array([np.cos(x), np.sin(x)]) for x in (arc[-2], arc[-1])]
         ax.annotate("", points[1], points[0], arrowprops=end)
     ax.set_title(f"mirrors at {angle}°: turned by {2 * angle}°")
-    ax.set(xlim=(-1.6, 1.6), ylim=(-1.45, 1.55), aspect="equal")
+    ax.set(xlim=(-1.55, 1.55), ylim=(-1.15, 1.45), aspect="equal")
     ax.axis("off")
     return fig
 
@@ -103,7 +105,7 @@ def factor_counts(numbers):
             left += share
     ax.set(yticks=range(len(numbers)), yticklabels=list(numbers), xlabel="share of the elements", xlim=(0, 1))
     ax.invert_yaxis()
-    ax.legend(title="factors", loc="center left", bbox_to_anchor=(1.0, 0.5))
+    ax.legend(title="factors", loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     return fig
 
 
@@ -112,8 +114,9 @@ def drift(lengths, errors):
     fig, ax = figure(7.4, 3.7)
     for (name, off), style, marker in zip(errors.items(), STYLES, MARKERS):
         ax.plot(lengths, off, linestyle=style, marker=marker, markersize=4.5, color=STATE, label=name)
-    ax.axhline(np.sqrt(2), color=ERASE, linewidth=1)
-    ax.text(lengths[0], 2.2, "as far as an unrelated rotation", color=ERASE, fontsize=9, va="bottom")
+    ax.axhline(np.sqrt(6), color=ERASE, linewidth=1)  # the root mean square: E |R - Q|^2 = 6 - 2 E tr = 6
+    ax.text(lengths[0], 4, "as far as an unrelated rotation", color=ERASE, fontsize=9, va="bottom")
     ax.set(xscale="log", yscale="log", xlabel="letters", ylabel="distance from the right rotation")
-    ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=9)
+    ax.set(ylim=(1e-15, 1e4))
+    ax.legend(loc="upper left", bbox_to_anchor=(0.0, 0.44), fontsize=9, ncols=2, frameon=False)
     return fig
