@@ -166,7 +166,7 @@ def _reached(table, begin, *, odd_symbol=(1,), symbols=(0, 1), longest=None):
 AMBIGUOUS = Exercise(
     id="13.2",
     name="ambiguous_states",
-    title="states at which every decoder fails",
+    title="states of both parities",
     points=3,
     minutes=12,
     difficulty="core",

@@ -54,7 +54,7 @@ def _distance(R, *, symmetric=lambda M: (M + M.T) / 2, pick=np.max, limit=lambda
 DISTANCE = Exercise(
     id="13.8",
     name="distance_to_one_factor",
-    title="how far a matrix is from one factor",
+    title="distance to one factor",
     points=3,
     minutes=15,
     difficulty="hard",
