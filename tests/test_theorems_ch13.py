@@ -227,6 +227,19 @@ def test_factors_of_any_kind_leave_a_space_alone(seed):
 
 
 @SEEDS
+def test_products_of_factors_with_beta_up_to_one_have_no_modulus_of_one_but_one(seed):
+    rng = np.random.default_rng(seed)
+    for r in (2, 3, 5):
+        P = np.eye(4)
+        for _ in range(r):
+            k = draw_key(rng, 4)
+            P = P - rng.uniform(0.2, 1) * np.outer(k, k @ P)
+        z = np.linalg.eigvals(P)
+        assert np.all((np.abs(z) < 1 - 1e-6) | (np.abs(z - 1) < 1e-6))
+        assert r > 2 or np.abs(z.imag).max() < 1e-6
+
+
+@SEEDS
 def test_no_factor_is_nearer_than_the_distance(seed):
     rng = np.random.default_rng(seed)
     R = orthogonal(rng, 4) if seed % 2 else rng.standard_normal((4, 4))
