@@ -103,6 +103,8 @@ def _longest_cases(rng):
         Case((3, 8), "exactly one symbol: 8 states, 8 strings"),
         Case((35, 32), "exactly seven symbols of 5 bits"),
         Case((377, 2**29), "exactly thirteen symbols of 29 bits"),
+        Case((63, 2**21), "exactly three symbols of 21 bits"),
+        Case((49, 2**49 + 1), "one state too few for a symbol"),
         Case((0, 7), "a single state copies the empty string alone"),
         Case((5, 100), "fewer states than symbols"),
         Case((64, 10), "64 bits, digits: 10^19 < 2^64 < 10^20"),
@@ -142,7 +144,11 @@ LONGEST = Exercise(
             "the quotient of two natural logarithms is not exact: where strings and states are equally many it may "
             "fall just below the whole number",
             lambda bits, c: math.floor(bits * math.log(2) / math.log(c)),
-            also=(lambda bits, c: math.floor(bits / (math.log(c) / math.log(2))),),
+            also=(
+                lambda bits, c: math.floor(bits / (math.log(c) / math.log(2))),
+                lambda bits, c: math.floor(bits / math.log2(c)),
+                lambda bits, c: int(math.log(2**bits, c)),
+            ),
         ),
         Mistake(
             "fewer-states-than-strings-demanded",
@@ -209,6 +215,7 @@ def _near_cases(rng):
         Case((1000, 1100, 10), "ten wrong bits of 1,100"),
         Case((1000, 1100, 30), "thirty: nothing is excluded any more"),
         Case((0, 6, 6), "all bits may be wrong"),
+        Case((0, 3, 2), "most bits may be wrong, and yet one string in eight is missed"),
         Case((3, 12, 2), ""),
         Case((20, 1500, 600), "numbers of four hundred digits: use whole numbers"),
         *(Case(case) for case in drawn),

@@ -20,6 +20,9 @@ def _bits_cases(rng):
         Case((6, 1), "one value only: nothing to keep"),
         Case((1000, 50000), "1,000 pairs, 50,000 values"),
         Case((64, 2), "64 yes-or-no values"),
+        Case((29, 2), "29 yes-or-no values: logarithms round"),
+        Case((1, 2**29), "one value of 29 bits"),
+        Case((1, 2**49 + 1), "one value more than 49 bits hold"),
         Case((53, 10), ""),
         *(Case(case) for case in drawn),
     ]
@@ -49,6 +52,15 @@ BITS = Exercise(
             "rounded-down",
             "so many bits make fewer states than there are answers",
             lambda n, c: math.floor(n * math.log2(c)),
+        ),
+        Mistake(
+            "logarithms-in-floats",
+            "logarithms are rounded: at and just above a power of two this may be one bit off; compare whole numbers",
+            lambda n, c: math.ceil(n * math.log2(c)),
+            also=(
+                lambda n, c: math.ceil(n * math.log(c) / math.log(2)),
+                lambda n, c: math.ceil(math.log(c**n, 2)),
+            ),
         ),
         Mistake(
             "one-too-many-at-equality",
@@ -107,12 +119,14 @@ def _game_cases(rng):
     message = bits(40)
     where = int(np.argmax((crowded @ _message(message, crowded) > 0) != message))  # an answer that is wrong
     ones = np.ones(5, dtype=int)
+    halves = np.array([[0.5, 0.5, -0.5, 0.5], [0.5, -0.5, 0.5, 0.5], [-0.5, -0.5, 0.5, 0.5]])
     return [
         Case((np.array([1, 0]), 1, np.array([[1.0, 0.0], [0.6, 0.8]])), "by hand: two bits, keys of cosine 0.6"),
         Case((np.array([1, 0]), 0, np.array([[1.0, 0.0], [0.6, 0.8]])), "the same, the first bit"),
         Case((np.array([0]), 0, np.array([[1.0]])), "one bit"),
         Case((np.array([1, 1, 0, 1]), 2, np.eye(5)[:4]), "orthonormal keys: every answer is right"),
         Case((bits(6), 1, np.linalg.qr(rng.standard_normal((6, 6)))[0]), "an orthonormal basis"),
+        Case((np.array([1, 0, 1]), 1, halves), "Bob reads exactly 0, which is not positive"),
         Case((ones, 2, unit(5, 3)), "all bits are 1"),
         Case((0 * ones, 4, unit(5, 7)), "all bits are 0"),
         Case((bits(8), 3, unit(8, 8)), "as many bits as channels"),
@@ -204,6 +218,11 @@ GAME = Exercise(
             "written-backwards",
             "the bits were written from the last to the first; they come in their order",
             _backwards,
+        ),
+        Mistake(
+            "zero-for-a-one",
+            "Bob says 1 where he reads 0; he says it only if what he reads is positive",
+            _game_with(bob=lambda S, k, i, x: int(S @ k[i] >= 0)),
         ),
         Mistake(
             "threshold-one-half",

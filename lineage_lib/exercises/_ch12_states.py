@@ -167,6 +167,7 @@ TWINS = Exercise(
 
 def _copied_cases(rng):
     merging = np.array([[1, 2], [3, 3], [3, 4], [5, 5], [5, 5], [5, 0]])
+    to_and_fro = np.array([[1, 2], [0, 0], [0, 0]])
     return [
         Case((register(2, 2), 3), "by hand: it keeps the last two of three bits"),
         Case((register(2, 2), 1), "one bit: two strings, two states"),
@@ -176,6 +177,7 @@ def _copied_cases(rng):
         Case((np.array([[1, 1], [2, 2], [0, 0]]), 4), "it counts, and looks at no symbol"),
         Case((rounded_decay(16, 2), 6), "a decay of one half, rounded down to 16 levels"),
         Case((rounded_decay(16, 3), 3), "the same with three symbols"),
+        *(Case((to_and_fro, L), "one state and two, by turns") for L in (5, 60, 61)),
         Case((random_table(rng, 9, 2), 2), ""),
         Case((random_table(rng, 30, 3), 4), "30 states, 81 strings"),
         Case((random_table(rng, 300, 2), 7), "300 states, 128 strings"),

@@ -25,6 +25,7 @@ def _stop_cases(rng):
         Case((0.99, 1.0, "float32"), "a long memory in float32"),
         *(Case(drawn("float16", 0.6, 0.97), "float16") for _ in range(6)),
         *(Case(drawn("float32", 0.6, 0.97), "float32") for _ in range(4)),
+        Case((0.47, 0.95, "float16"), "it passes b / (1 - a), rounded, and goes on"),
         Case((0.8, 0.37, "float64"), "float64"),
     ]
 
@@ -45,6 +46,12 @@ def _stop(a, b, precision, *, step=None, start=0.0, coefficient=None, same=lambd
             break
         h, n = new, n + 1
     return n if give is None else give(n, h)
+
+
+def _until_limit(a, b, precision):
+    r = np.dtype(precision).type
+    limit = r(r(b) / (r(1) - r(a)))
+    return _stop(a, b, precision, same=lambda new, h: new == h or h == limit)
 
 
 STOP = Exercise(
@@ -88,6 +95,11 @@ STOP = Exercise(
             "the loop ended when the state was nearly unchanged; it ends when it is equal, digit by digit",
             lambda a, b, precision: _stop(a, b, precision, same=lambda new, h: bool(np.isclose(new, h))),
             also=(lambda a, b, precision: _stop(a, b, precision, same=lambda new, h: bool(abs(new - h) < 1e-6)),),
+        ),
+        Mistake(
+            "stopped-at-the-limit",
+            "the loop ended at b / (1 - a); a rounded state may pass that and go on, or never reach it",
+            lambda a, b, precision: _until_limit(a, b, precision),
         ),
         Mistake(
             "first-state-is-b",

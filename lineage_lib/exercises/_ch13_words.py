@@ -36,6 +36,8 @@ def _distance_cases(rng):
         Case((2.5 * np.eye(3),), "2.5 I: beta cannot be negative"),
         Case((rng.standard_normal((4, 4)),), "no symmetry, no orthogonality"),
         Case((factor(3, 1.2) @ factor(3, 1.7),), "a product of two factors"),
+        Case((np.diag([0.0, 6.0]),), "the eigenvalue of I - R that is largest in size is negative"),
+        *(Case((factor(n, float(rng.uniform(0.2, 1.9))),), "one factor: 0 up to rounding") for n in (3, 4, 5, 6, 7, 8)),
     ]
 
 
@@ -82,6 +84,11 @@ DISTANCE = Exercise(
             "smallest-eigenvalue",
             "the smallest eigenvalue was taken; the best key belongs to the largest",
             lambda R: _distance(R, pick=np.min),
+        ),
+        Mistake(
+            "largest-in-size",
+            "the eigenvalue of largest size was taken, which may be negative; the best key belongs to the largest",
+            lambda R: _distance(R, pick=lambda values: values[np.argmax(np.abs(values))]),
         ),
         Mistake(
             "squared",
@@ -134,6 +141,8 @@ def _word_cases(rng):
     swap = np.array([[swap_key(3, 0, 1), np.zeros(3)], [swap_key(3, 0, 1), swap_key(3, 1, 2)]])
     idle = drawn(6, 3, 2, 4, 2)
     idle[1][1] = 0.0
+    short = drawn(6, 3, 2, 4, 2)
+    short[1][:] *= 0.8
     return [
         Case((np.array([1, 0]), swap, np.array([[31.0], [12.0], [47.0]])), "by hand: a 3-cycle, then a swap"),
         Case(drawn(1, 2, 1, 3, 2), "one token, one factor"),
@@ -142,6 +151,7 @@ def _word_cases(rng):
         Case(drawn(6, 3, 2, 4, 2), ""),
         Case(drawn(7, 3, 2, 3, 3), "K = V"),
         Case(idle, "a letter whose keys are 0: nothing happens"),
+        Case(short, "keys shorter than 1, used as they come"),
         Case(drawn(40, 5, 4, 5, 3), "40 tokens, four factors"),
     ]
 
@@ -158,6 +168,11 @@ def _word(word, keys, S, *, beta=2.0, factors=lambda ks: ks, before=False):
             S = S - beta * np.outer(k, k @ S)
         states.append(old if before else S)
     return np.array(states)
+
+
+def _normalised(keys):
+    lengths = np.linalg.norm(keys, axis=-1, keepdims=True)
+    return np.divide(keys, lengths, out=np.zeros_like(keys), where=lengths > 0)
 
 
 def _together(word, keys, S):
@@ -206,6 +221,11 @@ WORD = Exercise(
             lambda word, keys, S: _word(word, keys, S, beta=1.0),
         ),
         Mistake(
+            "keys-normalised",
+            "the keys were divided by their lengths; they are used as they come",
+            lambda word, keys, S: _word(word, _normalised(keys), S),
+        ),
+        Mistake(
             "before-the-letter",
             "the states are those before each letter; return the state after it",
             lambda word, keys, S: _word(word, keys, S, before=True),
@@ -245,6 +265,7 @@ def _turn_cases(rng):
         Case(counted(40, 7), ""),
         Case(counted(25, 5, 0, 5), "tokens from 0 to 4"),
         Case(counted(25, 6, -3, 4), "tokens that count down too"),
+        Case((np.array([-1, -1, 1, -2]), 5), "below 0 from the first token on"),
         Case((np.array([1, 1, 1, 1, 1, 1]), 6), "once around"),
         Case(counted(300, 12), "300 tokens modulo 12"),
     ]
@@ -261,7 +282,7 @@ def _turn(x, m, *, angle=None, decode=None):
     h = np.stack([np.cos(phi), np.sin(phi)], axis=1)
     if decode is not None:
         return h, decode(h, m)
-    return h, np.round(np.arctan2(h[:, 1], h[:, 0]) * m / (2 * np.pi)) % m
+    return h, np.round(np.arctan2(h[:, 1], h[:, 0]) * m / (2 * np.pi)).astype(int) % m
 
 
 def _before(x):
@@ -314,6 +335,16 @@ TURN = Exercise(
                 m,
                 decode=lambda h, m: np.round(np.arctan2(h[:, 1].round(9), h[:, 0]) * m / (2 * np.pi)),
             ),
+        ),
+        Mistake(
+            "remainder-with-a-sign",
+            "sums below 0 have a negative remainder; from 0 to m - 1 is asked for, as % gives it and fmod does not",
+            lambda x, m: (turn_oracle(x, m)[0], np.fmod(np.cumsum(x), m)),
+        ),
+        Mistake(
+            "rounded-down",
+            "the angle was cut off, not rounded: a count may come out one too small",
+            lambda x, m: _turn(x, m, decode=lambda h, m: np.floor(np.arctan2(h[:, 1], h[:, 0]) * m / (2 * np.pi)) % m),
         ),
         Mistake(
             "one-token-forgotten",
